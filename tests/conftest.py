@@ -1,0 +1,18 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """Folder of the real measured rows; tests that need it skip where it is absent."""
+    default = Path(__file__).resolve().parents[2] / "shared"
+    path = Path(os.environ.get("OMNIPILOT_SHARED", default))
+    if not (path / "data").is_dir():
+        pytest.skip("no shared data: set OMNIPILOT_SHARED to the folder that holds data/")
+    return path
