@@ -1,1 +1,5 @@
-"""cli."""
+"""The command line: parse, call the advisor, render. Nothing is computed here."""
+
+from omnipilot.cli.app import main
+
+__all__ = ["main"]

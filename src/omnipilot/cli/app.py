@@ -1,0 +1,167 @@
+"""The entry point: a table of commands, each imported only when it is called."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import sys
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+
+from omnipilot.domain.errors import OmniPilotError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXIT_OK: Final = 0
+EXIT_ERROR: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_ABSTAINED: Final = 3
+EXIT_INTERRUPTED: Final = 130
+EXIT_BUG: Final = 1000  # inside this module only; the process exits with EXIT_ERROR
+
+
+class CommandEntry(NamedTuple):
+    """Where a command lives and the line that ``omnipilot --help`` shows for it."""
+
+    module: str
+    attribute: str
+    summary: str
+
+
+COMMANDS: Final[dict[str, CommandEntry]] = {
+    "advise": CommandEntry("advise", "advise", "Rank GPU kind, tensor parallel and precision."),
+    "explain": CommandEntry("explain", "explain", "Show why the advice is what it is."),
+    "fits": CommandEntry("fits", "fits", "Say whether a configuration starts, and why not."),
+    "predict": CommandEntry("predict", "predict", "Predict every row of a CSV file."),
+    "data": CommandEntry("data", "data", "Import measured runs and show what is stored."),
+    "fit": CommandEntry("fit", "fit", "Train a cost-model bundle on measured rows."),
+    "evaluate": CommandEntry("evaluate", "evaluate", "Measure the cost model on held-out rows."),
+    "models": CommandEntry("models", "models", "List the bundled model architectures."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called, so that help stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Command names in the order of the table."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command; None where there is none of that name."""
+        del ctx
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        module = importlib.import_module(f"omnipilot.cli.{entry.module}")
+        command = getattr(module, entry.attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{entry.module}.{entry.attribute} is not a command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands from the table, importing none of them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        from omnipilot import __version__  # noqa: PLC0415 - only this option needs it
+
+        click.echo(f"omnipilot {__version__}")
+        ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
+    help="Print the version and exit.",
+)  # fmt: skip
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """The advisor to ask before an LLM server is submitted to a shared GPU cluster.
+
+    It answers which GPU kind, tensor parallel and precision to take for a model and a load, with
+    checked intervals, and says so when it does not know.
+
+    \b
+    Example:
+      omnipilot advise --model Qwen/Qwen2.5-7B-Instruct --concurrency 200 --context 4096
+
+    \b
+    Exit codes: 0 answered, 1 error, 2 wrong usage or input, 3 abstained.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code; expected errors are one line on stderr."""
+    sys.exit(run(argv))
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: arguments without the program's name; the process's own where None.
+
+    Returns:
+        The exit code: 0 ok, 1 error, 2 usage, 3 abstained, 130 interrupted.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    try:
+        result = cli.main(args=argv, prog_name="omnipilot", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone (``| head``): nothing is left to say, also not at shutdown.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    except (Exception, KeyboardInterrupt) as error:
+        message, code = _in_words(error)
+        if code == EXIT_BUG and os.environ.get("OMNIPILOT_DEBUG"):
+            raise
+        # A closed stderr leaves nobody to tell.
+        with contextlib.suppress(OSError, ValueError):
+            click.echo(f"omnipilot: error: {' '.join(message.split())}", err=True)
+        return EXIT_ERROR if code == EXIT_BUG else code
+    return result if isinstance(result, int) else EXIT_OK
+
+
+def _in_words(error: BaseException) -> tuple[str, int]:
+    """One line for the user and the exit code for an exception that reached the top."""
+    message = str(error)
+    code = EXIT_USAGE
+    match error:
+        case OmniPilotError():
+            code = error.exit_code
+        case click.UsageError():
+            path = error.ctx.command_path if error.ctx else "omnipilot"
+            message = f"{error.format_message().rstrip('.')} (see {path} --help)"
+        case click.ClickException():
+            message = error.format_message()
+        case click.Abort() | KeyboardInterrupt():
+            message, code = "interrupted", EXIT_INTERRUPTED
+        case OSError():
+            message, code = f"{error.filename or 'system'}: {error.strerror or error}", EXIT_ERROR
+        case MemoryError():
+            message, code = "out of memory: pass fewer rows at a time", EXIT_ERROR
+        case _:
+            what = f"{type(error).__name__}: {error}"
+            message = f"internal error, please report it: {what} (OMNIPILOT_DEBUG=1 shows where)"
+            code = EXIT_BUG
+    return message, code

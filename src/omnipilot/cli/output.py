@@ -1,0 +1,149 @@
+"""Answers on stdout: strict JSON, CSV or a table; progress on stderr."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+WIDTH_WITHOUT_TERMINAL = 110
+
+
+class Column(NamedTuple):
+    """One column of a table: its heading and whether its cells are numbers."""
+
+    heading: str
+    number: bool = False
+
+
+def plain(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower type
+    """Turn an answer into what JSON can hold.
+
+    Dataclasses become objects with their fields as keys, tuples lists; a number that is not finite
+    becomes null, floats keep seven significant digits.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.7g}") if math.isfinite(value) else None
+    return value
+
+
+def emit_json(value: object) -> None:
+    """Print an answer as one JSON document."""
+    click.echo(json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False))
+
+
+def emit_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows as CSV; a missing value is an empty field, floats keep seven digits."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(header)
+    for row in rows:
+        writer.writerow([_csv_cell(cell) for cell in row])
+    click.echo(buffer.getvalue(), nl=False)
+
+
+def _csv_cell(cell: object) -> object:
+    if cell is None:
+        return ""
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    if isinstance(cell, float):
+        return f"{cell:.7g}" if math.isfinite(cell) else ""
+    return cell
+
+
+def emit_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], title: str = "") -> None:
+    """Print rows as an aligned table, wrapped to the terminal's width."""
+    from rich.console import Console  # noqa: PLC0415 - 0.1 s that JSON and CSV do not pay
+    from rich.table import Table  # noqa: PLC0415 - same
+    from rich.text import Text  # noqa: PLC0415 - same
+
+    table = Table(
+        box=None, pad_edge=False, title=title or None, title_justify="left", title_style="bold",
+        header_style="bold", padding=(0, 1),
+    )  # fmt: skip
+    for column in columns:
+        table.add_column(
+            Text(column.heading), justify="right" if column.number else "left",
+            no_wrap=column.number, overflow="fold",
+        )  # fmt: skip
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else WIDTH_WITHOUT_TERMINAL
+    buffer = io.StringIO()
+    console = Console(file=sys.stdout, width=width, highlight=False, markup=False)
+    with console.capture() as capture:
+        console.print(table)
+    buffer.writelines(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+    click.echo(buffer.getvalue(), nl=False)
+
+
+def emit_heading(text: str) -> None:
+    """Print a section's heading after an empty line."""
+    click.echo()
+    click.secho(text, bold=True)
+
+
+def emit_lines(lines: Iterable[str], indent: str = "  ") -> None:
+    """Print sentences, one a paragraph, wrapped to the terminal with a hanging indent."""
+    width = WIDTH_WITHOUT_TERMINAL
+    if sys.stdout.isatty():
+        import shutil  # noqa: PLC0415 - only a terminal has a width to ask for
+
+        width = shutil.get_terminal_size().columns
+    for line in lines:
+        click.echo(
+            click.wrap_text(
+                line, width=width, initial_indent=indent, subsequent_indent=f"{indent}  "
+            )
+        )
+
+
+def progress(message: str) -> None:
+    """Tell on stderr what is going on."""
+    click.echo(f"omnipilot: {message}", err=True)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number for a person: significant digits, thousands separated, "-" where unknown."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{round(value, digits - 1 - math.floor(math.log10(abs(value)))):,.{decimals}f}"
+
+
+def usd(value: float | None) -> str:
+    """Money for a person, two decimals."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value:,.2f}" if abs(value) >= 0.005 or value == 0 else f"{value:.2g}"
+
+
+def seconds(value: float | None) -> str:
+    """A time for a person, in ms below one second."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{number(value * 1e3)} ms" if value < 1 else f"{number(value)} s"
+
+
+def choose(form: str, table: Callable[[], None], **others: Callable[[], None]) -> None:
+    """Run the renderer of the asked form: ``table``, ``json`` or ``csv``."""
+    {"table": table, **others}[form]()
