@@ -1,0 +1,308 @@
+"""Measured serving runs from CSV files of the normalised columns.
+
+The columns are those of :mod:`omnipilot.collect.columns`; an empty cell means that
+the source does not tell. Columns of other names are ignored. Values convert into the targets'
+units through :data:`omnipilot.domain.targets.TARGETS`. Names of models and GPUs stay the source's
+text: whether the catalogue knows them is not this module's concern.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from omnipilot.collect.columns import (
+    DEFAULT_MODE,
+    MODE_OF_SCENARIO,
+    MODE_OF_SOURCE,
+    MODE_OF_TEXT,
+    NUMBER_COLUMNS,
+    STATUSES,
+    TEXT_COLUMNS,
+)
+from omnipilot.collect.records import Limits, Record, printable, read_records
+from omnipilot.domain.arm import StackFingerprint
+from omnipilot.domain.errors import BadInputError
+from omnipilot.domain.rejection import Rejection
+from omnipilot.domain.rows import InferenceRun
+from omnipilot.domain.targets import TARGETS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+__all__ = ["DEFAULT_LIMITS", "MEASUREMENTS", "QUESTIONS", "Use", "collect_csv", "find_tables"]
+
+DEFAULT_LIMITS: Final = Limits()
+# Distinct spellings remembered a column, so that a repeated name is checked once.
+_SPELLINGS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a file is read for: which columns must be there, and whether labels are read."""
+
+    required: tuple[str, ...]
+    labelled: bool
+
+
+_ASKED: Final = ("model", "gpu", "n_gpus", "precision", "isl", "osl", "concurrency")
+MEASUREMENTS: Final = Use(required=("source", "engine", *_ASKED, "status"), labelled=True)
+QUESTIONS: Final = Use(required=_ASKED, labelled=False)
+
+
+class _RowFault(Exception):  # noqa: N818 - becomes a Rejection, never reaches a user as an error
+    """Why a record is no row."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        self.code = code
+        super().__init__(reason)
+
+
+def find_tables(path: Path) -> list[Path]:
+    """Find the files of measured rows that ``path`` means.
+
+    Args:
+        path: a file, or a folder of data sets: its ``combined/serving_rows.csv[.gz]`` where there
+            is one, else every ``normalised.csv[.gz]`` below it.
+
+    Returns:
+        At least one path, sorted.
+
+    Raises:
+        BadInputError: nothing is there.
+    """
+    if path.is_dir():
+        stacked = sorted(path.glob("combined/serving_rows.csv*"))
+        found = stacked[:1] or sorted(path.glob("**/normalised.csv*"))
+        found = [p for p in found if p.name.endswith((".csv", ".csv.gz"))]
+        if not found:
+            raise BadInputError(
+                f"{path} holds neither combined/serving_rows.csv nor a normalised.csv: "
+                "give a CSV file or a folder of data sets"
+            )
+        return found
+    if not path.exists():
+        raise BadInputError(f"no such file: {path}")
+    return [path]
+
+
+def collect_csv(
+    path: Path, *, use: Use = MEASUREMENTS, limits: Limits = DEFAULT_LIMITS
+) -> Iterator[InferenceRun | Rejection]:
+    """Read the rows of one file in the normalised columns, plain or gzip-compressed.
+
+    Args:
+        path: the file.
+        use: :data:`MEASUREMENTS`, or :data:`QUESTIONS` where labels and status are not needed.
+        limits: what the file may cost.
+
+    Yields:
+        One item a record, in file order: the run, or why the record is none.
+
+    Raises:
+        BadInputError: the file is no CSV text, lacks columns or repeats one, or is too large.
+    """
+    records = read_records(path, limits)
+    first = next(records, None)
+    if first is None:
+        raise BadInputError(f"{path} is empty: give a CSV file with a header line")
+    if isinstance(first, Rejection):
+        raise BadInputError(f"{path} has no readable header line: {first.reason}")
+    reader = _RowReader(_header(path, first.fields, use), use)
+    for record in records:
+        yield record if isinstance(record, Rejection) else reader.row(record)
+
+
+def _header(path: Path, fields: Sequence[str], use: Use) -> list[str]:
+    names = [name.strip() for name in fields]
+    missing = [name for name in use.required if name not in names]
+    if missing:
+        hint = ""
+        if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
+            hint = " (separate the columns with commas)"
+        elif not any(name in NUMBER_COLUMNS or name in TEXT_COLUMNS for name in names):
+            hint = " (its first line is no header of normalised columns)"
+        raise BadInputError(f"{path} lacks the columns {', '.join(missing)}{hint}")
+    twice = [name for name, n in Counter(names).items() if n > 1 and name]
+    if twice:
+        shown = ", ".join(printable(name) for name in twice)
+        raise BadInputError(f"{path} has the columns {shown} more than once: keep one of each")
+    return names
+
+
+class _RowReader:
+    """Turns records into rows by one header."""
+
+    def __init__(self, names: Sequence[str], use: Use) -> None:
+        self._names = list(names)
+        self._labelled = use.labelled
+        at = {name: i for i, name in enumerate(names)}
+        known: dict[str, dict[str, str]] = {name: {} for name in TEXT_COLUMNS}
+        self._texts = [
+            (at[name], name, most, known[name]) for name, most in TEXT_COLUMNS.items() if name in at
+        ]
+        labels = {target.column for target in TARGETS}
+        self._numbers = [
+            (at[name], name, *bounds)
+            for name, bounds in NUMBER_COLUMNS.items()
+            if name in at and (use.labelled or name not in labels)
+        ]
+        self._targets = [t for t in TARGETS if use.labelled and t.column in at]
+        self._stacks: dict[tuple[str, ...], StackFingerprint] = {}
+
+    def row(self, record: Record) -> InferenceRun | Rejection:
+        """Turn one record into a row, or into the reason why it is none."""
+        try:
+            return self._row(record.fields)
+        except _RowFault as fault:
+            return Rejection(record.line, str(fault), fault.code)
+
+    def _row(self, fields: list[str]) -> InferenceRun:
+        if len(fields) != len(self._names):
+            raise self._wrong_width(fields)
+        text = dict.fromkeys(TEXT_COLUMNS, "")
+        for i, name, most, known in self._texts:
+            field = fields[i]
+            if field:
+                value = known.get(field)
+                if value is None:
+                    value = _text(field, name, most)
+                    if len(known) < _SPELLINGS:
+                        known[field] = value
+                text[name] = value
+        for name in ("model", "gpu", *(("source",) if self._labelled else ())):
+            if not text[name]:
+                raise self._blank(name, fields)
+        number: dict[str, float] = {}
+        for i, name, low, high, whole in self._numbers:
+            field = fields[i]
+            if field:
+                try:
+                    quantity = float(field)
+                except ValueError:
+                    quantity = math.nan
+                # float() also takes 1_000 and digits of other scripts, which no exporter writes.
+                if (
+                    low <= quantity <= high
+                    and field.isascii()
+                    and "_" not in field
+                    and (not whole or quantity.is_integer())
+                ):
+                    number[name] = quantity
+                elif not field.isspace():
+                    raise _number_fault(field, name)
+        if "n_gpus" not in number:
+            raise self._blank("n_gpus", fields)
+        status = self._status(text["status"])
+        return InferenceRun(
+            source=text["source"],
+            model=text["model"],
+            engine=text["engine"],
+            gpu=text["gpu"],
+            n_gpus=int(number["n_gpus"]),
+            precision=text["precision"],
+            mode=_mode(text["mode"], text["scenario"], text["source"]),
+            status=status,
+            labels=self._labels(number, status),
+            prompt_tokens=number.get("isl", 0.0),
+            output_tokens=number.get("osl", 0.0),
+            concurrency=number.get("concurrency", 0.0),
+            kv_dtype=text["kv_dtype"],
+            max_model_len=int(number.get("max_model_len", 0)),
+            gpu_memory_gb=number.get("gpu_mem_gb", 0.0),
+            workload=text["workload"] or text["task"],
+            notes=text["notes"],
+            stack=self._stack(
+                text["engine_version"], text["cuda"], text["driver"], text["image_digest"]
+            ),
+        )
+
+    def _wrong_width(self, fields: list[str]) -> _RowFault:
+        n, wanted = len(fields), len(self._names)
+        if n > wanted:
+            return _RowFault("too many fields", f"{n} fields where the header has {wanted}")
+        return _RowFault(
+            "too few fields", f"{n} fields where the header has {wanted}: is the file cut short?"
+        )
+
+    def _blank(self, name: str, fields: list[str]) -> _RowFault:
+        if not any(field.strip() for field in fields):
+            return _RowFault("blank row", "all fields are blank")
+        return _RowFault(f"{name} blank", f"{name} is blank")
+
+    def _status(self, text: str) -> str:
+        status = text.lower()
+        if status in STATUSES:
+            return status
+        if not self._labelled:
+            return "ok"
+        if not status:
+            raise _RowFault("status blank", "status is blank: say ok or the kind of failure")
+        if status == "status":
+            raise _RowFault("repeated header", "repeats the header line")
+        known = ", ".join(STATUSES)
+        raise _RowFault("unknown status", f"status '{printable(text)}' is none of {known}")
+
+    def _labels(self, number: dict[str, float], status: str) -> dict[str, float]:
+        labels = {}
+        for target in self._targets:
+            value = number.get(target.column)
+            if value is None:
+                continue
+            if value > 0 or target.fraction:
+                labels[target.name] = value * target.column_scale
+            elif status == "ok":
+                reason = f"{target.column} is 0 in a run whose status is ok"
+                raise _RowFault("out of range", reason)
+            # A failed run that finished nothing reports rates of 0: no measurement of speed.
+        return labels
+
+    def _stack(self, *parts: str) -> StackFingerprint:
+        stack = self._stacks.get(parts)
+        if stack is None:
+            stack = StackFingerprint(*parts)
+            if len(self._stacks) < 10_000:
+                self._stacks[parts] = stack
+        return stack
+
+
+def _text(field: str, name: str, most: int) -> str:
+    value = field.strip()
+    if len(value) > most:
+        raise _RowFault("text too long", f"{name} is longer than {most} characters")
+    if not value.isprintable() and name != "notes":
+        raise _RowFault("control characters", f"{name} holds control characters")
+    return value
+
+
+def _number_fault(field: str, name: str) -> _RowFault:
+    """Say what is wrong with a number."""
+    shown = printable(field.strip())
+    if shown == name:
+        return _RowFault("repeated header", "repeats the header line")
+    try:
+        value = float(field) if field.isascii() and "_" not in field else None
+    except ValueError:
+        value = None
+    if value is None:
+        return _RowFault("not a number", f"{name} '{shown}' is not a number")
+    if not math.isfinite(value):
+        return _RowFault("not finite", f"{name} is {shown}, not a finite number")
+    low, high, _ = NUMBER_COLUMNS[name]
+    if low <= value <= high:
+        return _RowFault("not whole", f"{name} {shown} is not a whole number")
+    return _RowFault("out of range", f"{name} {shown} is outside {low:g} to {high:g}")
+
+
+def _mode(text: str, scenario: str, source: str) -> str:
+    if not text:
+        by_source = MODE_OF_SOURCE.get(source, DEFAULT_MODE)
+        return MODE_OF_SCENARIO.get(scenario.lower(), by_source)
+    mode = MODE_OF_TEXT.get(text.lower())
+    if mode is None:
+        known = ", ".join(MODE_OF_TEXT)
+        raise _RowFault("unknown mode", f"mode '{printable(text)}' is none of {known}")
+    return mode
