@@ -1,0 +1,106 @@
+"""What an hour, a kWh and a broken promise cost, and how much each term of the utility counts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+from omnipilot.domain import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from omnipilot.domain import ServingRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Economics:
+    """Prices and limits that are the same for every arm of one request.
+
+    ``kv_knee_frac`` is the KV-cache occupancy above which throughput is discounted and
+    ``kv_floor`` the factor left at occupancy 1.0. A limit is None where the operator set none.
+
+    Raises:
+        UsageError: a value that is not finite or outside its range.
+    """
+
+    duration_h: float = 1.0
+    value_per_token_usd: float = 2e-7
+    pue: float = 1.3
+    electricity_usd_per_kwh: float = 0.12
+    carbon_kg_per_kwh: float = 0.4
+    carbon_usd_per_kg: float = 0.0
+    wait_cost_usd_per_h: float = 0.0
+    slo_penalty_usd_per_h: float = 0.0
+    lost_setup_h: float = 0.0
+    kv_knee_frac: float = 0.85
+    kv_floor: float = 0.5
+    ttft_limit_s: float | None = None
+    tpot_limit_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise UsageError(f"{field.name} must be a number of at least 0, got {value}")
+        if self.duration_h <= 0:
+            raise UsageError(f"duration_h must be above 0, got {self.duration_h}")
+        for name in ("ttft_limit_s", "tpot_limit_s"):
+            if getattr(self, name) == 0:
+                raise UsageError(f"{name} must be above 0; leave it out for no limit")
+        if self.pue < 1:
+            raise UsageError(f"pue must be at least 1, got {self.pue}")
+        for name in ("kv_knee_frac", "kv_floor"):
+            if getattr(self, name) > 1:
+                raise UsageError(f"{name} must be between 0 and 1, got {getattr(self, name)}")
+
+
+def for_request(economics: Economics, request: ServingRequest) -> Economics:
+    """Economics with the request's hours, and its limits where it sets any."""
+    return replace(
+        economics,
+        duration_h=request.duration_h,
+        ttft_limit_s=request.slo.ttft_p50_s or economics.ttft_limit_s,
+        tpot_limit_s=request.slo.tpot_p50_s or economics.tpot_limit_s,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionWeights:
+    """How much each term of the utility counts; 1 is its price, 0 leaves it out.
+
+    One field for each entry of :data:`omnipilot.decide.utility.TERMS`.
+
+    Raises:
+        UsageError: a weight that is negative or not finite.
+    """
+
+    serving_value: float = 1.0
+    kv_saturation: float = 1.0
+    compute: float = 1.0
+    queue: float = 1.0
+    failure: float = 1.0
+    slo: float = 1.0
+    carbon: float = 1.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not (math.isfinite(value) and value >= 0):
+                raise UsageError(f"the weight of {field.name} must be at least 0, got {value}")
+
+
+@dataclass(frozen=True, slots=True)
+class ArmCosts:
+    """What differs between arms apart from the predictions; every array has shape (n_arms,).
+
+    ``wait_h`` is the expected queue wait in hours, ``launch_success`` the probability that one
+    launch comes up.
+    """
+
+    n_gpus: npt.NDArray[np.float64]
+    price_usd_per_gpu_h: npt.NDArray[np.float64]
+    wait_h: npt.NDArray[np.float64]
+    launch_success: npt.NDArray[np.float64]

@@ -1,0 +1,179 @@
+"""From candidates to a recommendation: order, confidence, reasons, abstention.
+
+Order: by expected total utility. An arm outside what was measured is trusted with a place among
+the supported ones only if its lower utility exceeds the expected utility of the best supported
+arm; otherwise it is listed after them. Where no arm is supported all are ranked by expected
+utility, marked low, and the recommendation abstains.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from omnipilot.decide.candidate import costs_of
+from omnipilot.decide.economics import DecisionWeights, for_request
+from omnipilot.decide.fallback import demanded_kv_tokens, precision_rank
+from omnipilot.decide.rationale import Scored, why_it_loses, why_it_wins
+from omnipilot.decide.refusal import abstain
+from omnipilot.decide.sampling import DEFAULT_SAMPLES, stack_predictions
+from omnipilot.decide.utility import evaluate_utility
+from omnipilot.domain import RankedArm, Recommendation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from omnipilot.decide.candidate import Candidate
+    from omnipilot.decide.economics import Economics
+    from omnipilot.domain import InfeasibleArm, ServingRequest
+    from omnipilot.domain.prediction import Confidence
+
+_VALUE_TARGET: Final = "aggregate_tokens_per_s"
+_SLO_TARGETS: Final = (("ttft_p50_s", "ttft_limit_s"), ("tpot_p50_s", "tpot_limit_s"))
+
+
+def confidence_of(candidate: Candidate, economics: Economics) -> Confidence:
+    """Confidence in one arm's utility.
+
+    Low outside the support, whatever the width of the interval, and where the throughput has no
+    labelled rows; at most medium where a latency with a limit has none.
+
+    Args:
+        candidate: the arm.
+        economics: the limits in force.
+
+    Returns:
+        "high", "medium" or "low".
+    """
+    if not candidate.support.supported or candidate.targets[_VALUE_TARGET].source == "prior":
+        return "low"
+    for target, limit in _SLO_TARGETS:
+        if getattr(economics, limit) is not None and candidate.targets[target].source == "prior":
+            return "low" if candidate.support.confidence == "low" else "medium"
+    return candidate.support.confidence
+
+
+def order_of(scored: Sequence[Scored]) -> tuple[list[int], set[int]]:
+    """Indices best first, and those that are listed last because they are not trusted.
+
+    Ties are settled by fewer GPUs, the lower hourly price, precision order, then name.
+    """
+
+    def key(i: int) -> tuple[float, int, float, int, str]:
+        arm = scored[i].candidate.arm
+        return (
+            -scored[i].terms.total_usd,
+            arm.tensor_parallel,
+            scored[i].usd_per_h,
+            precision_rank(arm.precision),
+            arm.label,
+        )
+
+    supported = [s.terms.total_usd for s in scored if s.candidate.support.supported]
+    untrusted: set[int] = set()
+    if supported:
+        bar = max(supported)
+        untrusted = {
+            i
+            for i, s in enumerate(scored)
+            if not s.candidate.support.supported and s.terms.lower_usd <= bar
+        }
+    indices = sorted(range(len(scored)), key=lambda i: (i in untrusted, key(i)))
+    return indices, untrusted
+
+
+def rank(
+    request: ServingRequest,
+    candidates: Sequence[Candidate],
+    economics: Economics,
+    weights: DecisionWeights | None = None,
+    n_samples: int = DEFAULT_SAMPLES,
+) -> tuple[RankedArm, ...]:
+    """Feasible arms, best first, each with its utility, confidence and reason.
+
+    Args:
+        request: the request.
+        candidates: the arms that start.
+        economics: prices and limits; the request's hours and its own limits replace them.
+        weights: weight of each term; all 1 by default.
+        n_samples: joint draws of the utility.
+
+    Returns:
+        One entry a candidate; empty where there is none.
+    """
+    if not candidates:
+        return ()
+    weights = weights or DecisionWeights()
+    economics = for_request(economics, request)
+    table = evaluate_utility(
+        stack_predictions([c.targets for c in candidates]),
+        costs_of(candidates),
+        economics,
+        weights,
+        n_samples,
+    )
+    scored = [
+        Scored(c, table.terms(i), float(table.usd_per_h[i]), float(table.slo_violation_prob[i]))
+        for i, c in enumerate(candidates)
+    ]
+    order, untrusted = order_of(scored)
+    best = scored[order[0]]
+    supported_exist = any(c.support.supported for c in candidates)
+    ranked = []
+    for i in order:
+        arm = scored[i]
+        rationale = (
+            why_it_wins(best, len(candidates), request, supported_exist=supported_exist)
+            if arm is best
+            else why_it_loses(arm, best, weights, economics.duration_h, trusted=i not in untrusted)
+        )
+        ranked.append(
+            RankedArm(
+                arm=arm.candidate.arm,
+                targets=dict(arm.candidate.targets),
+                utility=arm.terms,
+                support=arm.candidate.support,
+                confidence=confidence_of(arm.candidate, economics),
+                fit=arm.candidate.fit,
+                usd_per_h=arm.usd_per_h,
+                slo_violation_prob=arm.slo_violation_prob,
+                rationale=rationale,
+            )
+        )
+    return tuple(ranked)
+
+
+def recommend(
+    request: ServingRequest,
+    candidates: Sequence[Candidate],
+    infeasible: Sequence[InfeasibleArm],
+    economics: Economics,
+    weights: DecisionWeights | None = None,
+    *,
+    model_version: str = "",
+    max_num_seqs: int = 0,
+) -> Recommendation:
+    """Ranked arms, with an abstention and its fallback where none of them is supported.
+
+    Where nothing fits ``ranked`` is empty and ``abstention`` None: that is an answer, not a doubt
+    (see :func:`omnipilot.decide.refusal.nothing_fits` for the words).
+
+    Args:
+        request: the request.
+        candidates: the arms that start.
+        infeasible: the arms that cannot, with why.
+        economics: prices and limits; the request's hours and its own limits replace them.
+        weights: weight of each term; all 1 by default.
+        model_version: digest of the cost model's bundle.
+        max_num_seqs: the engine's limit of running sequences, 0 for none; for the fallback.
+
+    Returns:
+        The recommendation.
+    """
+    demand = demanded_kv_tokens(request.concurrency, request.context_tokens, max_num_seqs)
+    return Recommendation(
+        request=request,
+        model_version=model_version,
+        ranked=rank(request, candidates, economics, weights),
+        infeasible=tuple(infeasible),
+        abstention=abstain(candidates, demand),
+    )

@@ -1,0 +1,145 @@
+"""Joint draws of the predicted targets: two-piece lognormals tied by a Gaussian copula.
+
+Every arm sees the same base normals (common random numbers), so that two arms differ by their
+predictions and never by luck. The base is a fixed low-discrepancy grid: no random generator.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from omnipilot.domain import TargetPrediction
+
+    FloatArray = npt.NDArray[np.float64]
+
+SAMPLED_TARGETS: Final[tuple[str, ...]] = (
+    "aggregate_tokens_per_s",
+    "ttft_p50_s",
+    "tpot_p50_s",
+    "cold_start_s",
+    "kv_cache_peak_frac",
+    "power_mean_w",
+)
+FRACTIONS: Final[frozenset[str]] = frozenset({"kv_cache_peak_frac"})
+
+# Rank correlations of what remains of the log targets after a regression on the logs of prompt,
+# output and concurrency inside each (source, model, GPU, count, precision, engine), rounded:
+# throughput-TTFT -0.41 and -0.40, throughput-TPOT -0.79, TTFT-TPOT 0.24 and 0.16 (inferencex
+# 2,854 rows, llm_pilot 360 rows), throughput-power 0.49 and 0.43, TPOT-power -0.38 (mlenergy v3
+# 736 rows, v2 149 rows). Cold start and KV peak have no rows with a partner: independent.
+CORRELATIONS: Final[tuple[tuple[str, str, float], ...]] = (
+    ("aggregate_tokens_per_s", "ttft_p50_s", -0.4),
+    ("aggregate_tokens_per_s", "tpot_p50_s", -0.8),
+    ("aggregate_tokens_per_s", "power_mean_w", 0.45),
+    ("ttft_p50_s", "tpot_p50_s", 0.2),
+    ("tpot_p50_s", "power_mean_w", -0.4),
+)
+
+DEFAULT_SAMPLES: Final = 256
+Z90: Final = 1.2815515655446004  # 90 % point of the standard normal
+_TINY: Final = 1e-12  # stands for 0 under the logarithm
+_PRIMES: Final = (2.0, 3.0, 5.0, 7.0, 11.0, 13.0)
+
+
+def correlation_matrix() -> FloatArray:
+    """Correlation of the latent normals, shape (n_targets, n_targets), positive definite."""
+    matrix = np.eye(len(SAMPLED_TARGETS))
+    for first, second, value in CORRELATIONS:
+        i, j = SAMPLED_TARGETS.index(first), SAMPLED_TARGETS.index(second)
+        matrix[i, j] = matrix[j, i] = value
+    return matrix
+
+
+def _ranks(values: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.intp]:
+    return np.argsort(np.argsort(values, axis=1, kind="stable"), axis=1, kind="stable")
+
+
+@lru_cache(maxsize=8)
+def copula_normals(n_samples: int = DEFAULT_SAMPLES) -> FloatArray:
+    """Correlated standard normals whose every margin is exactly the stratified normal.
+
+    A Kronecker sequence is turned into stratified normals, mixed by the Cholesky factor and put
+    back on the strata by rank (Iman and Conover, 1982), so that the 10 and 90 % points of each
+    margin are kept.
+
+    Args:
+        n_samples: number of draws, at least 2.
+
+    Returns:
+        Read-only array (n_targets, n_samples).
+    """
+    normal = NormalDist()
+    strata = np.array([normal.inv_cdf((i + 0.5) / n_samples) for i in range(n_samples)])
+    steps = np.sqrt(np.array(_PRIMES[: len(SAMPLED_TARGETS)]))[:, None]
+    points = np.mod(steps * (np.arange(n_samples) + 0.5), 1.0)
+    independent = strata[_ranks(points)]
+    # Divide out the grid's own chance correlation before imposing the wanted one.
+    own = np.linalg.cholesky(np.corrcoef(independent))
+    mixed = np.linalg.cholesky(correlation_matrix()) @ np.linalg.solve(own, independent)
+    normals: FloatArray = strata[_ranks(mixed)]
+    normals.setflags(write=False)
+    return normals
+
+
+def sample_log_targets(
+    predictions: Mapping[str, FloatArray], n_samples: int = DEFAULT_SAMPLES
+) -> dict[str, FloatArray]:
+    """Draw the logarithms of all decision targets jointly.
+
+    Limits are compared in log space, so that only what enters a formula is exponentiated. The
+    median of a draw is q50 and its 10 and 90 % points are the conformal lower and upper.
+
+    Args:
+        predictions: for each name of ``SAMPLED_TARGETS`` an array (n_arms, 5) of q10, q50, q90,
+            lower, upper in the target's unit.
+        n_samples: number of draws.
+
+    Returns:
+        For each sampled target an array (n_arms, n_samples) of natural logarithms; those of
+        fractions are at most 0.
+
+    Raises:
+        ValueError: a target is missing, or an array has a wrong shape or a value that is not
+            finite or negative.
+    """
+    draws: dict[str, FloatArray] = {}
+    for name, z in zip(SAMPLED_TARGETS, copula_normals(n_samples), strict=True):
+        if name not in predictions:
+            raise ValueError(f"no predictions of {name}")
+        table = predictions[name]
+        if table.ndim != 2 or table.shape[1] != 5:
+            raise ValueError(f"predictions of {name} must have shape (n_arms, 5)")
+        if not (np.isfinite(table).all() and (table >= 0).all()):
+            raise ValueError(f"predictions of {name} must be finite and at least 0")
+        log_middle, log_lower, log_upper = np.log(np.maximum(table[:, [1, 3, 4]], _TINY)).T
+        below = np.maximum(log_middle - log_lower, 0.0) / Z90
+        above = np.maximum(log_upper - log_middle, 0.0) / Z90
+        pieces = np.vstack((np.minimum(z, 0.0), np.maximum(z, 0.0), np.ones_like(z)))
+        drawn: FloatArray = np.column_stack((below, above, log_middle)) @ pieces
+        draws[name] = np.minimum(drawn, 0.0, out=drawn) if name in FRACTIONS else drawn
+    return draws
+
+
+def stack_predictions(
+    targets: Sequence[Mapping[str, TargetPrediction]],
+) -> dict[str, FloatArray]:
+    """Arrays (n_arms, 5) of the sampled targets from one mapping of predictions an arm."""
+    return {
+        name: np.array(
+            [
+                (p.q10, p.q50, p.q90, p.lower, p.upper)
+                for p in (arm_targets[name] for arm_targets in targets)
+            ],
+            dtype=np.float64,
+        ).reshape(-1, 5)
+        for name in SAMPLED_TARGETS
+    }

@@ -1,0 +1,262 @@
+"""The utility of an arm in USD: an ordered table of terms over joint draws.
+
+The terms are those of the OmniPilot paper ("Utility") and a carbon price. Costs are positive and
+subtracted; see ``docs/utility.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import numpy as np
+
+from omnipilot.decide.economics import DecisionWeights
+from omnipilot.decide.sampling import DEFAULT_SAMPLES, sample_log_targets
+from omnipilot.domain import UtilityTerms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy.typing as npt
+
+    from omnipilot.decide.economics import ArmCosts, Economics
+
+    FloatArray = npt.NDArray[np.float64]
+
+Number = TypeVar("Number", float, "npt.NDArray[np.float64]")
+
+_S_PER_H: Final = 3600.0
+_W_PER_KW: Final = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """What the terms are computed from; arrays (n_arms, n_samples), or (n_arms, 1) if certain."""
+
+    economics: Economics
+    gross_value_usd: FloatArray
+    saturation_factor: FloatArray
+    compute_usd_per_h: FloatArray
+    energy_kwh_per_h: FloatArray
+    cold_start_h: FloatArray
+    wait_h: FloatArray
+    failure_prob: FloatArray
+    violated: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term of the utility; ``sign`` is +1 for value and -1 for a cost."""
+
+    name: str
+    sign: float
+    formula: str
+    meaning: str
+    sample: Callable[[Draws], FloatArray]
+
+    @property
+    def field(self) -> str:
+        """Name of the term in :class:`omnipilot.domain.UtilityTerms`."""
+        return f"{self.name}_usd"
+
+
+def _failure_usd(d: Draws) -> FloatArray:
+    held_h = d.cold_start_h + d.economics.lost_setup_h
+    waited = (held_h + d.wait_h) * d.economics.wait_cost_usd_per_h
+    return d.failure_prob * (held_h * d.compute_usd_per_h + waited)
+
+
+TERMS: Final[tuple[Term, ...]] = (
+    Term("serving_value", +1.0, "v × 3600 × H × T",
+         "what the served tokens are worth",
+         lambda d: d.gross_value_usd),
+    Term("kv_saturation", -1.0, "v × 3600 × H × T × (1 − s)",
+         "tokens lost to preemption once the KV cache is nearly full",
+         lambda d: d.gross_value_usd * (1.0 - d.saturation_factor)),
+    Term("compute", -1.0, "H × (n × price + kW × PUE × electricity)",
+         "price of the GPUs and of their electricity",
+         lambda d: d.compute_usd_per_h * d.economics.duration_h),
+    Term("queue", -1.0, "W × wait cost",
+         "expected hours in the queue before the launch",
+         lambda d: d.wait_h * d.economics.wait_cost_usd_per_h),
+    Term("failure", -1.0, "(1 − p) × ((C + L) × compute rate + (C + L + W) × wait cost)",
+         "the expected restart: GPUs held for nothing and users waiting again",
+         _failure_usd),
+    Term("slo", -1.0, "P(violation) × penalty × H",
+         "probability that median TTFT or TPOT is over its limit, times the penalty",
+         lambda d: d.violated * (d.economics.slo_penalty_usd_per_h * d.economics.duration_h)),
+    Term("carbon", -1.0, "H × kW × PUE × kg/kWh × carbon price",
+         "price of the emissions of the electricity",
+         lambda d: d.energy_kwh_per_h * (d.economics.carbon_kg_per_kwh
+                                         * d.economics.carbon_usd_per_kg
+                                         * d.economics.duration_h)),
+)  # fmt: skip
+TERM_NAMES: Final[tuple[str, ...]] = tuple(t.name for t in TERMS)
+
+
+@dataclass(frozen=True, slots=True)
+class UtilityTable:
+    """Utilities of all arms; every array has shape (n_arms,).
+
+    ``expected_usd`` maps a term's name to its expectation before weighting; the total and its
+    10-90 % interval are weighted. ``usd_per_h`` is the expected price of an hour, electricity
+    included.
+    """
+
+    expected_usd: dict[str, FloatArray]
+    total_usd: FloatArray
+    lower_usd: FloatArray
+    upper_usd: FloatArray
+    slo_violation_prob: FloatArray
+    usd_per_h: FloatArray
+
+    def terms(self, index: int) -> UtilityTerms:
+        """Terms of the arm at ``index``."""
+        return UtilityTerms(
+            **{t.field: float(self.expected_usd[t.name][index]) for t in TERMS},
+            total_usd=float(self.total_usd[index]),
+            lower_usd=float(self.lower_usd[index]),
+            upper_usd=float(self.upper_usd[index]),
+        )
+
+
+def saturation_factor(
+    kv_peak_frac: FloatArray, knee_frac: float = 0.85, floor: float = 0.5
+) -> FloatArray:
+    """Share of the throughput kept at a KV-cache occupancy.
+
+    >>> saturation_factor(np.array([0.5, 0.85, 0.925, 1.0])).round(3).tolist()
+    [1.0, 1.0, 0.75, 0.5]
+
+    Args:
+        kv_peak_frac: peak occupancy, any shape.
+        knee_frac: occupancy up to which nothing is lost; 1.0 turns the penalty off.
+        floor: factor at occupancy 1.0; linear between.
+
+    Returns:
+        Factors in [floor, 1], same shape.
+    """
+    if knee_frac >= 1.0:
+        return np.ones_like(kv_peak_frac)
+    over = np.clip((kv_peak_frac - knee_frac) / (1.0 - knee_frac), 0.0, 1.0)
+    return 1.0 - (1.0 - floor) * over
+
+
+def _violated(log_draws: Mapping[str, FloatArray], economics: Economics) -> FloatArray:
+    limits = {"ttft_p50_s": economics.ttft_limit_s, "tpot_p50_s": economics.tpot_limit_s}
+    violated = np.zeros(log_draws["ttft_p50_s"].shape, dtype=bool)
+    for name, limit in limits.items():
+        if limit is not None:
+            violated |= log_draws[name] > np.log(limit)
+    return violated.astype(np.float64)
+
+
+def _draw(
+    predictions: Mapping[str, FloatArray], costs: ArmCosts, economics: Economics, n_samples: int
+) -> Draws:
+    logs = sample_log_targets(predictions, n_samples)
+    capex_usd_per_h = costs.n_gpus * costs.price_usd_per_gpu_h
+    energy_kwh_per_h = np.exp(logs["power_mean_w"]) * (economics.pue / _W_PER_KW)
+    per_token_s = economics.value_per_token_usd * _S_PER_H * economics.duration_h
+    return Draws(
+        economics=economics,
+        gross_value_usd=np.exp(logs["aggregate_tokens_per_s"]) * per_token_s,
+        saturation_factor=saturation_factor(
+            np.exp(logs["kv_cache_peak_frac"]), economics.kv_knee_frac, economics.kv_floor
+        ),
+        compute_usd_per_h=capex_usd_per_h[:, None]
+        + energy_kwh_per_h * economics.electricity_usd_per_kwh,
+        energy_kwh_per_h=energy_kwh_per_h,
+        cold_start_h=np.exp(logs["cold_start_s"]) / _S_PER_H,
+        wait_h=costs.wait_h[:, None],
+        failure_prob=(1.0 - costs.launch_success)[:, None],
+        violated=_violated(logs, economics),
+    )
+
+
+def _interval(samples: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """10 and 90 % points of the draws of each arm (Hazen's positions, as the strata lie)."""
+    n = samples.shape[1]
+    positions = [min(max(level * n - 0.5, 0.0), n - 1.0) for level in (0.1, 0.9)]
+    starts = [min(int(position), n - 2) for position in positions]
+    ordered = np.partition(samples, sorted({k for i in starts for k in (i, i + 1)}), axis=1)
+    low, high = (
+        ordered[:, i] + (ordered[:, i + 1] - ordered[:, i]) * (position - i)
+        for i, position in zip(starts, positions, strict=True)
+    )
+    return low, high
+
+
+def evaluate_utility(
+    predictions: Mapping[str, FloatArray],
+    costs: ArmCosts,
+    economics: Economics,
+    weights: DecisionWeights | None = None,
+    n_samples: int = DEFAULT_SAMPLES,
+) -> UtilityTable:
+    """Expected utility of every arm with its interval, from joint draws; deterministic.
+
+    Args:
+        predictions: for each sampled target an array (n_arms, 5) of q10, q50, q90, lower, upper.
+        costs: what differs between arms, arrays (n_arms,).
+        economics: prices and limits of the request.
+        weights: weight of each term; all 1 by default.
+        n_samples: number of joint draws, at least 2.
+
+    Returns:
+        Terms (unweighted), the weighted total and its 10-90 % interval.
+
+    Raises:
+        ValueError: missing, badly shaped or non-finite predictions, or costs outside their range.
+    """
+    _check_costs(costs)
+    drawn = _draw(predictions, costs, economics, n_samples)
+    weights = weights or DecisionWeights()
+    total = np.zeros(drawn.gross_value_usd.shape)
+    expected: dict[str, FloatArray] = {}
+    for term in TERMS:
+        samples = term.sample(drawn)
+        expected[term.name] = samples.mean(axis=1)
+        total += term.sign * getattr(weights, term.name) * samples
+    lower, upper = _interval(total)
+    return UtilityTable(
+        expected_usd=expected,
+        total_usd=total.mean(axis=1),
+        lower_usd=lower,
+        upper_usd=upper,
+        slo_violation_prob=drawn.violated.mean(axis=1),
+        usd_per_h=expected["compute"] / economics.duration_h,
+    )
+
+
+def _check_costs(costs: ArmCosts) -> None:
+    rules = (
+        ("n_gpus", costs.n_gpus, 1.0, np.inf),
+        ("price_usd_per_gpu_h", costs.price_usd_per_gpu_h, 0.0, np.inf),
+        ("wait_h", costs.wait_h, 0.0, np.inf),
+        ("launch_success", costs.launch_success, 0.0, 1.0),
+    )
+    for name, values, low, high in rules:
+        if not (np.isfinite(values).all() and (values >= low).all() and (values <= high).all()):
+            raise ValueError(f"{name} must be finite and within [{low:g}, {high:g}]")
+
+
+def realised_utility_usd_per_h(
+    value_per_token_usd: float, tokens_per_s: Number, n_gpus: Number, price_usd_per_gpu_h: Number
+) -> Number:
+    """What a measured run earned in an hour: tokens' worth less the price of its GPUs.
+
+    >>> round(realised_utility_usd_per_h(1e-6, 1000.0, 2.0, 1.5), 9)
+    0.6
+
+    Args:
+        value_per_token_usd: USD per token.
+        tokens_per_s: measured tokens per second (aggregate; output where that is absent).
+        n_gpus: GPUs of the deployment.
+        price_usd_per_gpu_h: price of one GPU for an hour.
+
+    Returns:
+        USD per hour.
+    """
+    return value_per_token_usd * _S_PER_H * tokens_per_s - n_gpus * price_usd_per_gpu_h
