@@ -163,37 +163,11 @@ class _RowReader:
     def _row(self, fields: list[str]) -> InferenceRun:
         if len(fields) != len(self._names):
             raise self._wrong_width(fields)
-        text = dict.fromkeys(TEXT_COLUMNS, "")
-        for i, name, most, known in self._texts:
-            field = fields[i]
-            if field:
-                value = known.get(field)
-                if value is None:
-                    value = _text(field, name, most)
-                    if len(known) < _SPELLINGS:
-                        known[field] = value
-                text[name] = value
+        text = self._text_fields(fields)
         for name in ("model", "gpu", *(("source",) if self._labelled else ())):
             if not text[name]:
                 raise self._blank(name, fields)
-        number: dict[str, float] = {}
-        for i, name, low, high, whole in self._numbers:
-            field = fields[i]
-            if field:
-                try:
-                    quantity = float(field)
-                except ValueError:
-                    quantity = math.nan
-                # float() also takes 1_000 and digits of other scripts, which no exporter writes.
-                if (
-                    low <= quantity <= high
-                    and field.isascii()
-                    and "_" not in field
-                    and (not whole or quantity.is_integer())
-                ):
-                    number[name] = quantity
-                elif not field.isspace():
-                    raise _number_fault(field, name)
+        number = self._number_fields(fields)
         if "n_gpus" not in number:
             raise self._blank("n_gpus", fields)
         status = self._status(text["status"])
@@ -219,6 +193,40 @@ class _RowReader:
                 text["engine_version"], text["cuda"], text["driver"], text["image_digest"]
             ),
         )
+
+    def _text_fields(self, fields: list[str]) -> dict[str, str]:
+        text = dict.fromkeys(TEXT_COLUMNS, "")
+        for i, name, most, known in self._texts:
+            field = fields[i]
+            if field:
+                value = known.get(field)
+                if value is None:
+                    value = _text(field, name, most)
+                    if len(known) < _SPELLINGS and len(field) < 256:
+                        known[field] = value
+                text[name] = value
+        return text
+
+    def _number_fields(self, fields: list[str]) -> dict[str, float]:
+        number: dict[str, float] = {}
+        for i, name, low, high, whole in self._numbers:
+            field = fields[i]
+            if field:
+                try:
+                    quantity = float(field)
+                except ValueError:
+                    quantity = math.nan
+                # float() also takes 1_000 and digits of other scripts, which no exporter writes.
+                if (
+                    low <= quantity <= high
+                    and field.isascii()
+                    and "_" not in field
+                    and (not whole or quantity.is_integer())
+                ):
+                    number[name] = quantity
+                elif not field.isspace():
+                    raise _number_fault(field, name)
+        return number
 
     def _wrong_width(self, fields: list[str]) -> _RowFault:
         n, wanted = len(fields), len(self._names)

@@ -1,0 +1,169 @@
+"""Rows as lines of JSON, each with the hash of its content.
+
+A line is one JSON object: ``content_hash`` and ``ingested_at_s`` first, then the row's fields in
+alphabetic order (``kind``, ``schema_version``, ``stack``, ...). The hash is the SHA-256 of the
+canonical row: the same object without those two members, keys sorted, no blanks.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from omnipilot.domain.errors import BadInputError
+from omnipilot.domain.rows import SCHEMA_VERSION, InferenceRun
+from omnipilot.store.migrate import upgrade
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "LINE_BYTES", "ROW_TYPES", "EncodedRow", "StoredRow", "UnknownKindError", "UnreadableLineError",
+    "decode_line", "digest_of_line", "encode_row",
+]  # fmt: skip
+
+# Kinds of rows by the name in their ``kind`` field; a new kind is one entry.
+ROW_TYPES: Final[dict[str, type[InferenceRun]]] = {"inference_run": InferenceRun}
+
+LINE_BYTES: Final = 2**20
+_HEAD: Final = b'{"content_hash":"'
+_DIGEST_END: Final = len(_HEAD) + 64
+
+_FLOAT_FIELDS: Final = {
+    row: tuple(f.name for f in fields(row) if f.type in {"float", float})
+    for row in ROW_TYPES.values()
+}
+
+_encoder = msgspec.json.Encoder(order="sorted")
+_object_decoder = msgspec.json.Decoder(dict[str, Any])
+_row_decoders = {kind: msgspec.json.Decoder(row) for kind, row in ROW_TYPES.items()}
+
+
+class _Envelope(msgspec.Struct):
+    content_hash: str
+    ingested_at_s: float
+    kind: str
+    schema_version: int
+
+
+_envelope_decoder = msgspec.json.Decoder(_Envelope)
+
+
+class UnreadableLineError(Exception):
+    """A line that is no whole, unaltered row; its text is a short class of what is wrong."""
+
+
+class UnknownKindError(Exception):
+    """A line whose kind this version has no type for; its text is the kind."""
+
+
+class EncodedRow(NamedTuple):
+    """A row ready to be written: 32-byte content hash and canonical JSON."""
+
+    digest: bytes
+    payload: bytes
+
+    def line(self, now_s: float) -> bytes:
+        """Give the line of the log, newline included."""
+        return (
+            _HEAD + binascii.hexlify(self.digest)
+            + b'","ingested_at_s":' + _encoder.encode(float(now_s)) + b"," + self.payload[1:]
+            + b"\n"
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """One row of the log with when it was taken in (Unix seconds)."""
+
+    row: InferenceRun
+    content_hash: str
+    ingested_at_s: float
+
+
+def encode_row(row: InferenceRun) -> EncodedRow:
+    """Encode one row canonically: 64 and 64.0 in a float field are the same content.
+
+    Raises:
+        BadInputError: a number that is not finite, text that is not Unicode, or a huge row.
+    """
+    try:
+        payload = _encoder.encode(row)
+        if not _holds_floats(row):
+            payload = _encoder.encode(_row_decoders[row.kind].decode(payload))
+    except (UnicodeEncodeError, OverflowError, TypeError, msgspec.MsgspecError) as error:
+        raise BadInputError(f"a row of kind {row.kind} cannot be stored: {error}") from error
+    # JSON has no NaN and no infinity: msgspec writes null (which may also stand inside a text).
+    if b":null" in payload and None in _leaves(_object_decoder.decode(payload)):
+        raise BadInputError(f"a row of kind {row.kind} holds a number that is not finite")
+    if len(payload) > LINE_BYTES - 256:
+        raise BadInputError(f"a row of kind {row.kind} is longer than {LINE_BYTES} bytes")
+    return EncodedRow(hashlib.sha256(payload).digest(), payload)
+
+
+def _holds_floats(row: InferenceRun) -> bool:
+    return all(type(getattr(row, name)) is float for name in _FLOAT_FIELDS[type(row)]) and all(
+        type(value) is float for value in row.labels.values()
+    )
+
+
+def _leaves(fields: Mapping[str, Any]) -> list[Any]:
+    """Give the values of an object and of the objects right below it."""
+    nested = [value for value in fields.values() if isinstance(value, dict)]
+    return [*fields.values(), *(leaf for inner in nested for leaf in inner.values())]
+
+
+def digest_of_line(line: bytes) -> bytes | None:
+    """Read the content hash of a line (32 bytes); None where the line holds none.
+
+    The place of the hash is fixed in the lines written here, so that half a million of them are
+    indexed without decoding; lines written elsewhere are decoded.
+    """
+    try:
+        if line.startswith(_HEAD) and line[_DIGEST_END : _DIGEST_END + 1] == b'"':
+            return binascii.unhexlify(line[len(_HEAD) : _DIGEST_END])
+        digest = binascii.unhexlify(_envelope_decoder.decode(line).content_hash)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    return digest if len(digest) == 32 else None
+
+
+def decode_line(line: bytes) -> StoredRow:
+    """Decode one line of the log, older schemas included.
+
+    Raises:
+        UnreadableLineError: no JSON object of this log, or its content does not match its hash.
+        UnknownKindError: a kind that this version does not know.
+        StateError: a schema newer than this version's.
+    """
+    try:
+        head = _envelope_decoder.decode(line)
+        if head.kind not in ROW_TYPES:
+            raise UnknownKindError(head.kind)
+        if not _is_unaltered(line, head.content_hash):
+            raise UnreadableLineError("altered")
+        if head.schema_version == SCHEMA_VERSION:
+            row = _row_decoders[head.kind].decode(line)
+        else:
+            members = _object_decoder.decode(line)
+            row = msgspec.convert(
+                upgrade(members, head.kind, head.schema_version), ROW_TYPES[head.kind]
+            )
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise UnreadableLineError("not a row") from error
+    return StoredRow(row, head.content_hash, head.ingested_at_s)
+
+
+def _is_unaltered(line: bytes, content_hash: str) -> bool:
+    """Check content against hash; lines whose members stand in another order are re-encoded."""
+    if line.startswith(_HEAD):
+        payload = b"{" + line[line.find(b",", _DIGEST_END + 2) + 1 :].rstrip(b"\r\n")
+        if hashlib.sha256(payload).hexdigest() == content_hash:
+            return True
+    members = _object_decoder.decode(line)
+    del members["content_hash"], members["ingested_at_s"]
+    return hashlib.sha256(_encoder.encode(members)).hexdigest() == content_hash
