@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from omnipilot.cli import exits
 from omnipilot.domain.errors import OmniPilotError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EXIT_OK: Final = 0
-EXIT_ERROR: Final = 1
-EXIT_USAGE: Final = 2
-EXIT_ABSTAINED: Final = 3
-EXIT_INTERRUPTED: Final = 130
-EXIT_BUG: Final = 1000  # inside this module only; the process exits with EXIT_ERROR
+_BUG: Final = 1000  # inside this module only: the process exits with ERROR
 
 
 class CommandEntry(NamedTuple):
@@ -130,22 +126,22 @@ def run(argv: Sequence[str] | None = None) -> int:
         # The reader has gone (``| head``): nothing is left to say, also not at shutdown.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
+        return exits.OK
     except (Exception, KeyboardInterrupt) as error:
         message, code = _in_words(error)
-        if code == EXIT_BUG and os.environ.get("OMNIPILOT_DEBUG"):
+        if code == _BUG and os.environ.get("OMNIPILOT_DEBUG"):
             raise
         # A closed stderr leaves nobody to tell.
         with contextlib.suppress(OSError, ValueError):
             click.echo(f"omnipilot: error: {' '.join(message.split())}", err=True)
-        return EXIT_ERROR if code == EXIT_BUG else code
-    return result if isinstance(result, int) else EXIT_OK
+        return exits.ERROR if code == _BUG else code
+    return result if isinstance(result, int) else exits.OK
 
 
 def _in_words(error: BaseException) -> tuple[str, int]:
     """One line for the user and the exit code for an exception that reached the top."""
     message = str(error)
-    code = EXIT_USAGE
+    code = exits.USAGE
     match error:
         case OmniPilotError():
             code = error.exit_code
@@ -155,13 +151,13 @@ def _in_words(error: BaseException) -> tuple[str, int]:
         case click.ClickException():
             message = error.format_message()
         case click.Abort() | KeyboardInterrupt():
-            message, code = "interrupted", EXIT_INTERRUPTED
+            message, code = "interrupted", exits.INTERRUPTED
         case OSError():
-            message, code = f"{error.filename or 'system'}: {error.strerror or error}", EXIT_ERROR
+            message, code = f"{error.filename or 'system'}: {error.strerror or error}", exits.ERROR
         case MemoryError():
-            message, code = "out of memory: pass fewer rows at a time", EXIT_ERROR
+            message, code = "out of memory: pass fewer rows at a time", exits.ERROR
         case _:
             what = f"{type(error).__name__}: {error}"
             message = f"internal error, please report it: {what} (OMNIPILOT_DEBUG=1 shows where)"
-            code = EXIT_BUG
+            code = _BUG
     return message, code

@@ -1,0 +1,199 @@
+"""The use case "advise": model → arms → what starts → predictions → utility → rank."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from omnipilot.advisor.question import Advice
+from omnipilot.advisor.turning import price_turning_points, value_turning_points
+from omnipilot.decide.arms import enumerate_arms
+from omnipilot.decide.candidate import Candidate
+from omnipilot.decide.economics import Economics
+from omnipilot.decide.fallback import FALLBACK_RULE
+from omnipilot.decide.profiles import apply_profile
+from omnipilot.decide.rank import recommend
+from omnipilot.decide.refusal import nothing_fits
+from omnipilot.domain import (
+    TARGET_NAMES,
+    Abstention,
+    Arm,
+    FitVerdict,
+    InfeasibleArm,
+    RankedArm,
+    Recommendation,
+    Scenario,
+)
+
+if TYPE_CHECKING:
+    from omnipilot.advisor.advisor import Advisor
+    from omnipilot.advisor.question import Question
+    from omnipilot.domain import GpuSpec, ModelArch, ServingRequest
+
+
+def advise(advisor: Advisor, question: Question) -> Advice:
+    """Answer one question; see :meth:`omnipilot.advisor.Advisor.advise`."""
+    model = advisor.resolve_model(question.request.model_id, question.model_config)
+    request = replace(question.request, model_id=model.model_id)
+    gpus = _gpus(advisor, question)
+    economics, weights = apply_profile(
+        question.profile,
+        _economics(advisor, request),
+        value_per_token_usd=question.value_per_token_usd,
+        weights=question.weights,
+    )
+    by_kind = {gpu.kind: gpu for gpu in gpus}
+    arms = enumerate_arms(
+        model,
+        gpus,
+        lambda kind: advisor.settings.gpus_per_node(by_kind[kind]),
+        only_precisions=[advisor.catalog.precision(p).name for p in question.precisions],
+        engine=request.engine,
+        memory_utilization_frac=advisor.memory_utilization_frac(request.engine_version),
+    )
+    judged = [(arm, advisor.fits_arm(arm, request, model)) for arm in arms.arms]
+    refused = [(arm, fit) for arm, fit in judged if fit.verdict != "fits"]
+    infeasible = (
+        *arms.ruled_out,
+        *(InfeasibleArm(arm, fit.reason_code, fit.reason) for arm, fit in refused),
+    )
+    starting = [(arm, fit) for arm, fit in judged if fit.verdict == "fits"]
+    recommendation = recommend(
+        request,
+        _candidates(advisor, request, model, starting),
+        infeasible,
+        economics,
+        weights,
+        model_version=advisor.model.version,
+    )
+    if not recommendation.ranked:
+        memory = {gpu.kind: gpu.memory_gib for gpu in gpus}
+        reason = nothing_fits(model.model_id, refused, memory, request.context_tokens)
+        recommendation = replace(
+            recommendation, abstention=Abstention(reason, (), FALLBACK_RULE, None)
+        )
+    contenders = _contenders(recommendation)
+    prices = {gpu.kind: advisor.settings.price_usd_per_gpu_h(gpu) for gpu in gpus}
+    return Advice(
+        recommendation=recommendation,
+        model=model,
+        economics=economics,
+        weights=weights,
+        assumptions=_assumptions(advisor, recommendation, economics, gpus),
+        turning_points=(
+            *value_turning_points(contenders, economics.value_per_token_usd, weights),
+            *price_turning_points(contenders, prices, economics.duration_h, weights),
+        ),
+    )
+
+
+def scenario_of(advisor: Advisor, arm: Arm, request: ServingRequest, model: ModelArch) -> Scenario:
+    """The question to the cost model that an arm of a request poses."""
+    return Scenario(
+        model=model,
+        gpu=advisor.catalog.gpu(arm.gpu_kind),
+        precision=advisor.catalog.precision(arm.precision),
+        n_gpus=arm.tensor_parallel,
+        prompt_tokens=float(request.prompt_tokens),
+        output_tokens=float(request.output_tokens),
+        concurrency=float(request.concurrency),
+        mode="online",
+        engine=arm.engine,
+        engine_version=request.engine_version,
+        memory_utilization_frac=arm.memory_utilization_frac,
+        max_model_len=request.context_tokens,
+    )
+
+
+def _gpus(advisor: Advisor, question: Question) -> tuple[GpuSpec, ...]:
+    """The named kinds in any spelling, else the site's."""
+    names = question.gpus or advisor.settings.site_gpu_kinds(advisor.catalog.site_gpu_kinds())
+    found = {spec.kind: spec for spec in map(advisor.catalog.gpu, names)}
+    return tuple(found.values())
+
+
+def _economics(advisor: Advisor, request: ServingRequest) -> Economics:
+    site = advisor.settings
+    return Economics(
+        duration_h=request.duration_h,
+        value_per_token_usd=site.value_usd_per_token,
+        pue=site.pue,
+        electricity_usd_per_kwh=site.electricity_usd_per_kwh,
+        carbon_kg_per_kwh=site.carbon_intensity_kg_per_kwh,
+        carbon_usd_per_kg=site.carbon_price_usd_per_kg,
+        wait_cost_usd_per_h=site.wait_cost_usd_per_h,
+        slo_penalty_usd_per_h=site.slo_penalty_usd_per_h,
+        lost_setup_h=site.lost_setup_h,
+        kv_knee_frac=site.kv_knee_frac,
+        kv_floor=site.kv_floor_frac,
+        ttft_limit_s=request.slo.ttft_p50_s,
+        tpot_limit_s=request.slo.tpot_p50_s,
+    )
+
+
+def _candidates(
+    advisor: Advisor,
+    request: ServingRequest,
+    model: ModelArch,
+    starting: list[tuple[Arm, FitVerdict]],
+) -> list[Candidate]:
+    if not starting:
+        return []
+    out = advisor.model.predict([scenario_of(advisor, arm, request, model) for arm, _ in starting])
+    return [
+        Candidate(
+            arm=arm,
+            fit=fit,
+            targets={name: out.target_prediction(i, name) for name in TARGET_NAMES},
+            support=out.support[i],
+            price_usd_per_gpu_h=advisor.settings.price_usd_per_gpu_h(
+                advisor.catalog.gpu(arm.gpu_kind)
+            ),
+            launch_success=advisor.settings.launch_success_prob,
+        )
+        for i, (arm, fit) in enumerate(starting)
+    ]
+
+
+def _contenders(recommendation: Recommendation) -> list[RankedArm]:
+    """Arms that compete with the winner on equal terms: as well supported as it is."""
+    ranked = recommendation.ranked
+    if not ranked:
+        return []
+    return [arm for arm in ranked if arm.support.supported or not ranked[0].support.supported]
+
+
+def _assumptions(
+    advisor: Advisor,
+    recommendation: Recommendation,
+    economics: Economics,
+    gpus: tuple[GpuSpec, ...],
+) -> tuple[str, ...]:
+    request = recommendation.request
+    site = advisor.settings
+    sentences = [
+        (
+            f"Prompt {request.prompt_tokens:,} and output {request.output_tokens:,} tokens a "
+            "request; where not given the prompt takes 3/4 of the context."
+        ),
+        (
+            f"A token is worth {economics.value_per_token_usd:.2g} USD; a launch comes up with "
+            f"probability {site.launch_success_prob:.2f}; no queue wait is known."
+        ),
+    ]
+    shown = {arm.arm.gpu_kind for arm in recommendation.ranked[:10]}
+    prices = ", ".join(
+        f"{gpu.kind} {site.price_usd_per_gpu_h(gpu):.2f}"
+        + (" (estimated)" if site.price_is_estimated(gpu) else "")
+        for gpu in gpus
+        if gpu.kind in shown
+    )
+    if prices:
+        sentences.append(f"USD per GPU-hour: {prices}.")
+    if recommendation.ranked:
+        prior = [n for n, t in recommendation.ranked[0].targets.items() if t.source == "prior"]
+        if prior:
+            sentences.append(
+                f"From the physics prior alone, with wide intervals: {', '.join(prior)}."
+            )
+    return tuple(sentences)

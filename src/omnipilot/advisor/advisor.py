@@ -1,0 +1,143 @@
+"""One site's advisor: the facts, the settings and the cost model behind every use case."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from omnipilot.advisor import advising, explaining
+from omnipilot.catalog import Catalog
+from omnipilot.settings import Settings, default_home
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from omnipilot.advisor.predict import Batch
+    from omnipilot.advisor.question import Advice, Explanation, Question
+    from omnipilot.costmodel.feasibility import FitQuestion
+    from omnipilot.costmodel.predict import CostModel
+    from omnipilot.domain import FitVerdict, ModelArch
+    from omnipilot.store import ImportReport, StoreStats
+
+
+class Advisor:
+    """The use cases of one site; a folder that does not exist means the defaults.
+
+    Facts, settings and the cost model are read when first needed.
+
+    Args:
+        home: the site's folder.
+        model: the cost model to ask; the site's own where None, else the shipped base model.
+    """
+
+    def __init__(self, home: Path, *, model: CostModel | None = None) -> None:
+        self.home = home
+        self._model = model
+
+    @classmethod
+    def open(cls, home: Path | None = None) -> Advisor:
+        """Open a site; ``OMNIPILOT_HOME`` or the user's data folder where ``home`` is None."""
+        return cls(home or default_home())
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """GPU kinds, models and precisions, with the site's own.
+
+        Raises:
+            BadInputError: a file of the site's folder that cannot be read.
+        """
+        return Catalog.load(self.home)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Prices and habits of the site.
+
+        Raises:
+            BadInputError: a settings file that cannot be read or names an unknown GPU kind.
+        """
+        settings = Settings.load(self.home)
+        settings.check_kinds(gpu.kind for gpu in self.catalog.gpus())
+        return settings
+
+    @cached_property
+    def model(self) -> CostModel:
+        """The cost model: the site's current bundle, else the shipped one.
+
+        Raises:
+            BundleError: the bundle is missing, damaged or of another version.
+        """
+        from omnipilot.costmodel.bundle import base_model_path  # noqa: PLC0415 - quick look-ups
+        from omnipilot.costmodel.predict import CostModel  # noqa: PLC0415 - same
+
+        own = self.home / "bundles" / "current"
+        return self._model or CostModel.load(own if own.exists() else base_model_path())
+
+    def resolve_model(self, model_id: str, config: Path | None = None) -> ModelArch:
+        """Find a model's structure; an unknown id is looked up on the hub where that is installed.
+
+        Raises:
+            UnknownNameError: no such model and no config.
+            BadInputError: a config that cannot be read.
+        """
+        return self.catalog.model(model_id, config)
+
+    def advise(self, question: Question) -> Advice:
+        """Rank the arms of a request.
+
+        Raises:
+            UsageError: an unknown model, GPU kind, precision, engine, profile or term.
+            BundleError: no usable cost model.
+        """
+        return advising.advise(self, question)
+
+    def explain(self, question: Question) -> Explanation:
+        """Rank the arms of a request and gather the grounds.
+
+        Raises:
+            UsageError: as :meth:`advise`.
+            BundleError: no usable cost model.
+        """
+        return explaining.explain(self, question)
+
+    def fits(self, question: FitQuestion) -> FitVerdict:
+        """Say whether a configuration starts."""
+        from omnipilot.costmodel.feasibility import check_fit  # noqa: PLC0415 - quick look-ups
+
+        return check_fit(question)
+
+    def predict(self, path: Path) -> Iterator[Batch]:
+        """Answer every row of a CSV file of the normalised columns, in order.
+
+        Raises:
+            BadInputError: the file cannot be read or lacks columns.
+            BundleError: no usable cost model.
+        """
+        from omnipilot.advisor.predict import RowPredictor  # noqa: PLC0415 - only used here
+
+        return RowPredictor(self.catalog, self.settings, self.model).file(path)
+
+    def import_runs(
+        self, path: Path, *, now_s: float, on_progress: Callable[[int], None] | None = None
+    ) -> ImportReport:
+        """Take the measured rows of a file into the site's store.
+
+        Raises:
+            BadInputError: the file as a whole cannot be read; the store is unchanged.
+            StateError: the store cannot be written.
+        """
+        from omnipilot.collect import collect_csv  # noqa: PLC0415 - only used here
+        from omnipilot.store import Store, import_file  # noqa: PLC0415 - same
+
+        store = Store.open(self.home)
+        return import_file(store, path, collect_csv, now_s=now_s, on_progress=on_progress)
+
+    def data_stats(self) -> StoreStats:
+        """Count what the site's store holds.
+
+        Raises:
+            StateError: the store cannot be read.
+        """
+        from omnipilot.store import Store, stats  # noqa: PLC0415 - only used here
+
+        return stats(Store(self.home))

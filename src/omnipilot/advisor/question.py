@@ -1,0 +1,69 @@
+"""What is asked of the advisor, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from omnipilot.advisor.turning import TurningPoint
+    from omnipilot.costmodel.predict import Evidence
+    from omnipilot.decide.economics import DecisionWeights, Economics
+    from omnipilot.domain import Arm, ModelArch, Recommendation, ServingRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A serving request with the operator's wishes for the decision.
+
+    Empty ``gpus`` or ``precisions`` mean all that the site has and the checkpoint allows.
+    ``profile`` is an operating point; ``weights`` (by utility term) and ``value_per_token_usd``
+    override it.
+    """
+
+    request: ServingRequest
+    model_config: Path | None = None
+    gpus: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ()
+    profile: str | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
+    value_per_token_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The recommendation with what it rests on.
+
+    ``assumptions`` are sentences; ``turning_points`` are the values that would change the winner.
+    """
+
+    recommendation: Recommendation
+    model: ModelArch
+    economics: Economics
+    weights: DecisionWeights
+    assumptions: tuple[str, ...]
+    turning_points: tuple[TurningPoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadChange:
+    """Who wins under another load; ``label`` says the load in words."""
+
+    label: str
+    winner: Arm | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Advice with its grounds.
+
+    ``evidence`` are the measured cells nearest to the best arm, nearest first; ``loads`` tell who
+    wins at other loads.
+    """
+
+    advice: Advice
+    evidence: tuple[Evidence, ...]
+    loads: tuple[LoadChange, ...]

@@ -1,0 +1,158 @@
+"""How advice looks to a person: shared by ``advise`` and ``explain``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import click
+
+from omnipilot.cli.output import (
+    Column,
+    emit_heading,
+    emit_lines,
+    emit_table,
+    number,
+    seconds,
+    usd,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from omnipilot.advisor import Advice, TurningPoint
+    from omnipilot.domain import Arm, InfeasibleArm, RankedArm, ServingRequest
+
+THROUGHPUT = "aggregate_tokens_per_s"
+COLUMNS = (
+    Column("#", number=True),
+    Column("arm"),
+    Column("tok/s", number=True),
+    Column("80 % interval", number=True),
+    Column("TTFT", number=True),
+    Column("TPOT", number=True),
+    Column("USD/h", number=True),
+    Column("utility", number=True),
+    Column("confidence"),
+    Column("why"),
+)
+MAX_ARMS_A_REASON = 6
+
+
+def request_line(request: ServingRequest) -> str:
+    """The request in one line."""
+    engine = f"{request.engine} {request.engine_version}".strip()
+    return (
+        f"{request.model_id}: {request.concurrency:,} concurrent requests, context "
+        f"{request.context_tokens:,} (prompt {request.prompt_tokens:,} + output "
+        f"{request.output_tokens:,} tokens), {request.duration_h:g} h, {engine}"
+    )
+
+
+def headline(advice: Advice) -> str:
+    """The answer in one sentence."""
+    recommendation = advice.recommendation
+    abstention = recommendation.abstention
+    if abstention is not None and abstention.fallback is None:
+        return f"Nothing starts: {abstention.reason}."
+    if abstention is not None and abstention.fallback is not None:
+        return (
+            f"No recommendation: {abstention.reason}. "
+            f"Fallback by the rule {abstention.fallback_rule}: {abstention.fallback.label}."
+        )
+    best = recommendation.ranked[0]
+    target = best.targets[THROUGHPUT]
+    return (
+        f"Take {best.arm.label}: {number(target.q50)} tok/s "
+        f"({number(target.lower)} to {number(target.upper)}), "
+        f"TTFT {seconds(best.targets['ttft_p50_s'].q50)}, {usd(best.usd_per_h)} USD/h, "
+        f"confidence {best.confidence}."
+    )
+
+
+def _cells(place: int, arm: RankedArm, duration_h: float) -> tuple[str, ...]:
+    target = arm.targets[THROUGHPUT]
+    return (
+        str(place),
+        arm.arm.label,
+        number(target.q50),
+        f"{number(target.lower)} - {number(target.upper)}",
+        _marked(arm, "ttft_p50_s"),
+        _marked(arm, "tpot_p50_s"),
+        usd(arm.usd_per_h),
+        usd(arm.utility.total_usd / duration_h),
+        arm.confidence,
+        arm.rationale,
+    )
+
+
+def _marked(arm: RankedArm, name: str) -> str:
+    target = arm.targets[name]
+    return f"{seconds(target.q50)}{'*' if target.source == 'prior' else ''}"
+
+
+def emit_ranking(advice: Advice, top: int) -> None:
+    """Print the arms that start, best first."""
+    recommendation = advice.recommendation
+    ranked = recommendation.ranked
+    duration_h = recommendation.request.duration_h
+    click.echo()
+    emit_table(COLUMNS, [_cells(i, a, duration_h) for i, a in enumerate(ranked[:top], start=1)])
+    shown = ranked[:top]
+    notes = ["tok/s counts prompt and output tokens; utility is USD per hour."]
+    if any(arm.targets[n].source == "prior" for arm in shown for n in ("ttft_p50_s", "tpot_p50_s")):
+        notes.append("* from the physics prior alone: no measured rows.")
+    if len(ranked) > top:
+        notes.append(f"{top} of {len(ranked)} arms that start; --top {len(ranked)} shows all.")
+    emit_lines([" ".join(notes)], indent="")
+
+
+def emit_infeasible(infeasible: Sequence[InfeasibleArm]) -> None:
+    """Print what cannot start, grouped by reason, with one reason in full for each group."""
+    if not infeasible:
+        return
+    groups: dict[str, list[InfeasibleArm]] = defaultdict(list)
+    for arm in infeasible:
+        groups[arm.reason_code].append(arm)
+    emit_heading(f"Cannot start ({len(infeasible)} arms)")
+    for code, arms in sorted(groups.items(), key=lambda item: -len(item[1])):
+        where = _short_list([a.arm for a in arms])
+        emit_lines([f"{code} ({len(arms)}): {where}. {arms[0].arm.label}: {arms[0].reason}"])
+
+
+def _short_list(arms: Sequence[Arm]) -> str:
+    by_kind: dict[str, set[str]] = defaultdict(set)
+    for arm in arms:
+        by_kind[arm.gpu_kind].add(f"{arm.tensor_parallel}x")
+    texts = [
+        f"{kind} {'/'.join(sorted(degrees, key=lambda d: int(d[:-1])))}"
+        for kind, degrees in by_kind.items()
+    ]
+    rest = len(texts) - MAX_ARMS_A_REASON
+    shown = ", ".join(texts[:MAX_ARMS_A_REASON])
+    return f"{shown} and {rest} more kinds" if rest > 0 else shown
+
+
+def turning_sentence(point: TurningPoint) -> str:
+    """One value that would change the answer, in words."""
+    verb = "above" if point.at > point.now else "below"
+    if point.quantity == "value_per_token_usd":
+        return (
+            f"{point.winner.label} wins once a token is worth {verb} {point.at:.2g} USD "
+            f"(now {point.now:.2g})."
+        )
+    kind = "the winner's GPU" if point.at > point.now else point.winner.gpu_kind
+    return (
+        f"{point.winner.label} wins once {kind} costs {verb} {usd(point.at)} USD per GPU-hour "
+        f"(now {usd(point.now)})."
+    )
+
+
+def emit_basis(advice: Advice) -> None:
+    """Print what would change the answer, the assumptions and the model that answered."""
+    if advice.turning_points:
+        emit_heading("What would change the answer")
+        emit_lines(turning_sentence(point) for point in advice.turning_points)
+    emit_heading("Assumptions")
+    emit_lines(advice.assumptions)
+    emit_lines([f"Answered by cost model {advice.recommendation.model_version}."])

@@ -1,0 +1,108 @@
+"""``omnipilot advise``: the ranked answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from omnipilot.cli import exits
+from omnipilot.cli.options import format_option, request_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from omnipilot.advisor import Advice, Question
+
+
+def question_of(
+    *,
+    model_id: str,
+    context_tokens: int,
+    prompt_tokens: int | None,
+    output_tokens: int | None,
+    slo_ttft_ms: float | None,
+    slo_tpot_ms: float | None,
+    weights: tuple[tuple[str, float], ...],
+    gpus: tuple[str, ...] | None,
+    precisions: tuple[str, ...] | None,
+    model_config: Path | None,
+    profile: str | None,
+    value_per_token: float | None,
+    **request: Any,  # noqa: ANN401 - concurrency, hours, engine and its version, as they are
+) -> Question:
+    """The question that the shared request options spell."""
+    from omnipilot.advisor import Question  # noqa: PLC0415 - keeps --help quick
+    from omnipilot.domain import ServingRequest, Slo  # noqa: PLC0415 - same
+
+    if not model_id and model_config is None:
+        raise click.UsageError("say which model: --model ID, or --model-config PATH")
+    prompt, output = ServingRequest.with_lengths(context_tokens, prompt_tokens, output_tokens)
+    return Question(
+        request=ServingRequest(
+            model_id=model_id,
+            context_tokens=context_tokens,
+            prompt_tokens=prompt,
+            output_tokens=output,
+            slo=Slo(
+                ttft_p50_s=None if slo_ttft_ms is None else slo_ttft_ms / 1e3,
+                tpot_p50_s=None if slo_tpot_ms is None else slo_tpot_ms / 1e3,
+            ),
+            **request,
+        ),
+        model_config=model_config,
+        gpus=gpus or (),
+        precisions=precisions or (),
+        profile=profile,
+        weights=dict(weights),
+        value_per_token_usd=value_per_token,
+    )
+
+
+@click.command()
+@request_options
+@click.option("--top", type=click.IntRange(min=1), default=10, show_default=True,
+              help="Arms that the table shows; JSON and CSV hold all.")  # fmt: skip
+@format_option("table", "json", "csv")
+def advise(home: Path | None, top: int, form: str, **options: Any) -> int:  # noqa: ANN401
+    """Rank GPU kind, tensor parallel and precision for a model and a load.
+
+    Each arm that starts gets its predicted throughput and latencies with 80 % intervals, its
+    price and its utility; each that cannot start gets the reason. Exit code 3 means that no arm
+    is inside what was measured (a rule answers instead) or that none starts.
+
+    \b
+    Example:
+      omnipilot advise --model Qwen/Qwen2.5-7B-Instruct --concurrency 200 --context 4096
+      omnipilot advise --model meta-llama/Llama-3.1-70B-Instruct --concurrency 64 \\
+        --context 8192 --gpus h100-80,a100-80 --slo-ttft-ms 1000 --format json
+    """
+    from omnipilot.advisor import Advisor  # noqa: PLC0415 - keeps --help quick
+
+    advice = Advisor.open(home).advise(question_of(**options))
+    if form == "table":
+        _emit(advice, top)
+    else:
+        _emit_data(advice, form)
+    return exits.OK if advice.recommendation.abstention is None else exits.ABSTAINED
+
+
+def _emit(advice: Advice, top: int) -> None:
+    from omnipilot.cli import advice_table as table  # noqa: PLC0415 - only this form renders
+
+    click.echo(table.request_line(advice.recommendation.request))
+    click.secho(table.headline(advice), bold=True)
+    if advice.recommendation.ranked:
+        table.emit_ranking(advice, top)
+    table.emit_infeasible(advice.recommendation.infeasible)
+    table.emit_basis(advice)
+
+
+def _emit_data(advice: Advice, form: str) -> None:
+    from omnipilot.cli import advice_data as data  # noqa: PLC0415 - only these forms need it
+    from omnipilot.cli.output import emit_csv, emit_json  # noqa: PLC0415 - same
+
+    if form == "json":
+        emit_json(data.recommendation_data(advice.recommendation))
+    else:
+        emit_csv(data.CSV_HEADER, data.csv_rows(advice.recommendation))

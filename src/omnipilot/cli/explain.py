@@ -1,0 +1,199 @@
+"""``omnipilot explain``: the grounds of the advice."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from omnipilot.cli import exits
+from omnipilot.cli.advise import question_of
+from omnipilot.cli.options import format_option, request_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from omnipilot.advisor import Explanation
+    from omnipilot.domain import FitVerdict, RankedArm
+
+
+@click.command()
+@request_options
+@click.option("--top", type=click.IntRange(min=1), default=5, show_default=True,
+              help="Arms whose terms are shown.")  # fmt: skip
+@format_option("table", "json")
+def explain(home: Path | None, top: int, form: str, **options: Any) -> int:  # noqa: ANN401
+    """Show why the advice is what it is.
+
+    Takes the options of advise. Shows the utility term by term, the measured runs nearest to the
+    best arm, what is outside what was measured, the memory arithmetic, and what would change the
+    answer: values of a token, prices and loads at which another arm wins.
+
+    \b
+    Example:
+      omnipilot explain --model Qwen/Qwen2.5-7B-Instruct --concurrency 200 --context 4096
+    """
+    from omnipilot.advisor import Advisor  # noqa: PLC0415 - keeps --help quick
+
+    explanation = Advisor.open(home).explain(question_of(**options))
+    if form == "json":
+        _emit_json(explanation)
+    else:
+        _emit(explanation, top)
+    abstained = explanation.advice.recommendation.abstention is not None
+    return exits.ABSTAINED if abstained else exits.OK
+
+
+def _emit(explanation: Explanation, top: int) -> None:
+    from omnipilot.cli import advice_table as table  # noqa: PLC0415 - only this form renders
+    from omnipilot.cli.output import emit_heading, emit_lines  # noqa: PLC0415 - same
+
+    advice = explanation.advice
+    ranked = advice.recommendation.ranked
+    click.echo(table.request_line(advice.recommendation.request))
+    click.secho(table.headline(advice), bold=True)
+    if ranked:
+        _emit_terms(explanation, top)
+        emit_heading(f"Will {ranked[0].arm.label} start?")
+        emit_lines(_fit_lines(ranked[0].fit))
+        emit_heading(f"How well is {ranked[0].arm.label} known?")
+        emit_lines(_support_lines(ranked[0]))
+        _emit_evidence(explanation)
+        emit_heading("At other loads")
+        emit_lines(
+            f"{change.label}: {change.winner.label if change.winner else 'nothing starts'}"
+            for change in explanation.loads
+        )
+    table.emit_infeasible(advice.recommendation.infeasible)
+    table.emit_basis(advice)
+
+
+def _emit_terms(explanation: Explanation, top: int) -> None:
+    from omnipilot.cli.output import Column, emit_heading, emit_table, usd  # noqa: PLC0415 - same
+    from omnipilot.decide.utility import TERMS  # noqa: PLC0415 - same
+
+    advice = explanation.advice
+    arms = advice.recommendation.ranked[:top]
+    emit_heading(f"Utility in USD over {advice.economics.duration_h:g} h")
+    columns = (
+        Column("term"), *(Column(arm.arm.label, number=True) for arm in arms),
+        Column("weight", number=True), Column("meaning"),
+    )  # fmt: skip
+    rows = [
+        (
+            f"{'+' if term.sign > 0 else '−'} {term.name}",
+            *(usd(getattr(arm.utility, term.field)) for arm in arms),
+            f"{getattr(advice.weights, term.name):g}",
+            term.meaning,
+        )
+        for term in TERMS
+    ]
+    rows.append(
+        ("= total", *(usd(arm.utility.total_usd) for arm in arms), "", "weighted sum, expected")
+    )
+    span = tuple(f"{usd(a.utility.lower_usd)} - {usd(a.utility.upper_usd)}" for a in arms)
+    rows.append(("80 % interval", *span, "", "from joint draws of all targets"))
+    emit_table(columns, rows)
+
+
+def _fit_lines(fit: FitVerdict) -> list[str]:
+    from omnipilot.cli.output import number  # noqa: PLC0415 - only the table needs it
+
+    sizes = (
+        ("weights", fit.weights_gib_per_gpu),
+        ("activation", fit.activation_gib),
+        ("graphs", fit.graph_gib),
+        ("KV cache", fit.kv_gib_per_gpu),
+    )
+    lines = [
+        ", ".join(f"{name} {number(size)} GiB" for name, size in sizes if size is not None)
+        + " per GPU."
+    ]
+    if fit.kv_cache_tokens is not None:
+        room = f"The KV cache holds {fit.kv_cache_tokens:,} tokens"
+        if fit.max_concurrency is not None:
+            room += f": {number(fit.max_concurrency)} requests of the full context at once"
+        lines.append(f"{room}.")
+    return [fit.reason, *lines, *(f"Assumed: {text}" for text in fit.assumptions)]
+
+
+def _support_lines(arm: RankedArm) -> list[str]:
+    support = arm.support
+    state = "inside what was measured" if support.supported else "outside what was measured"
+    lines = [f"Confidence {arm.confidence}: {state} (novelty: {support.novelty})."]
+    lines += [f"Out: {violation}." for violation in support.violations]
+    lines += [f"{reason}." for reason in support.reasons]
+    return lines
+
+
+def _emit_evidence(explanation: Explanation) -> None:
+    from omnipilot.cli.output import Column, emit_heading, emit_table, number  # noqa: PLC0415 - same
+
+    emit_heading("Nearest measured cells")
+    if not explanation.evidence:
+        click.echo("  none")
+        return
+    columns = (
+        Column("source"), Column("model"), Column("arm"), Column("rows", number=True),
+        Column("concurrency", number=True), Column("context", number=True),
+        Column("distance", number=True),
+    )  # fmt: skip
+    emit_table(
+        columns,
+        [
+            (
+                e.source, e.model, f"{e.n_gpus}x {e.gpu} {e.precision}", f"{e.rows:,}",
+                _range(e.concurrency_range), _range(e.context_range), number(e.distance, 2),
+            )
+            for e in explanation.evidence
+        ],
+    )  # fmt: skip
+
+
+def _range(pair: tuple[float, float]) -> str:
+    low, high = pair
+    return f"{low:,.0f}" if low == high else f"{low:,.0f} - {high:,.0f}"
+
+
+def _emit_json(explanation: Explanation) -> None:
+    from omnipilot.cli import advice_data as data  # noqa: PLC0415 - only this form needs it
+    from omnipilot.cli.output import emit_json  # noqa: PLC0415 - same
+
+    advice = explanation.advice
+    emit_json(
+        {
+            **data.recommendation_data(advice.recommendation),
+            "economics": dataclasses.asdict(advice.economics),
+            "weights": dataclasses.asdict(advice.weights),
+            "grounds": [
+                {
+                    "arm": data.arm_data(arm.arm),
+                    "rationale": arm.rationale,
+                    "usd_per_h": arm.usd_per_h,
+                    "slo_violation_prob": arm.slo_violation_prob,
+                    "fit": dataclasses.asdict(arm.fit),
+                    "support": dataclasses.asdict(arm.support),
+                }
+                for arm in advice.recommendation.ranked
+            ],
+            "evidence": [dataclasses.asdict(e) for e in explanation.evidence],
+            "turning_points": [
+                {
+                    "quantity": p.quantity,
+                    "now": p.now,
+                    "at": p.at,
+                    "winner": data.arm_data(p.winner),
+                }
+                for p in advice.turning_points
+            ],
+            "loads": [
+                {
+                    "load": change.label,
+                    "winner": data.arm_data(change.winner) if change.winner else None,
+                }
+                for change in explanation.loads
+            ],
+            "assumptions": list(advice.assumptions),
+        }
+    )
