@@ -12,6 +12,7 @@ class PrecisionSpec:
     ``bytes_per_param`` includes scales and zero points. ``compute`` is the unit that multiplies:
     "bf16", "fp16", "fp8", "int8" or "fp4". ``embeddings_16bit``: embeddings and head stay 16 bit.
     ``effective_bits`` is the paper's monotone feature (bits stored per weight).
+    ``experts_only``: the routed experts alone are in this format, all other weights in 16 bit.
     """
 
     name: str
@@ -22,3 +23,4 @@ class PrecisionSpec:
     group_size: int
     min_compute_capability: float
     source: str
+    experts_only: bool = False
