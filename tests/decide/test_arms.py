@@ -9,6 +9,7 @@ from decide_builders import gpu, model
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omnipilot.catalog import Catalog
 from omnipilot.decide import enumerate_arms, sixteen_bit
 from omnipilot.decide.arms import OFFERS, PRECISION_ORDER, SIXTEEN_BIT, default_precisions
 from omnipilot.domain import UnknownNameError
@@ -110,6 +111,10 @@ def test_arms_are_unique_and_within_the_node(parts: list[GpuSpec], size: int, na
     assert len(set(found.arms)) == len(found.arms)
     assert all(a.tensor_parallel <= size for a in found.arms)
     assert {a.gpu_kind for a in found.arms} == {p.kind for p in parts}
+
+
+def test_every_format_of_the_catalogue_has_a_place_in_the_order() -> None:
+    assert {p.name for p in Catalog.load().precisions()} == set(PRECISION_ORDER)
 
 
 def test_every_offered_format_has_a_place_in_the_order() -> None:

@@ -17,7 +17,8 @@ TENSOR_PARALLEL: Final[tuple[int, ...]] = (1, 2, 4, 8)
 # As published first, then by how far a format is from it: the order of arms, and what decides
 # between arms of equal utility or equal price.
 PRECISION_ORDER: Final[tuple[str, ...]] = (
-    "bf16", "fp16", "fp8", "fp8-block", "int8", "mxfp4", "nvfp4", "gptq", "awq",
+    "bf16", "fp16", "fp32", "fp8", "fp8-block", "int8", "gptq-int8", "mxfp4", "nvfp4", "gptq",
+    "awq", "bnb-nf4",
 )  # fmt: skip
 
 SIXTEEN_BIT: Final = "16bit"  # bf16, or fp16 on a part without bf16
@@ -39,8 +40,8 @@ class PrecisionOffer:
 
 _FULL: Final = PrecisionOffer(
     default=(SIXTEEN_BIT, "fp8", "int8", "nvfp4", "gptq", "awq"),
-    on_request=("fp8-block", "mxfp4"),
-    why="a 16-bit checkpoint can be quantised to any format",
+    on_request=("fp32", "fp8-block", "gptq-int8", "mxfp4", "bnb-nf4"),
+    why="an unquantised checkpoint can be brought into any format",
 )
 OFFERS: Final[dict[str, PrecisionOffer]] = {
     "bf16": _FULL,

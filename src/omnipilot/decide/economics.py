@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class Economics:
     """Prices and limits that are the same for every arm of one request.
 
+    The defaults suit an example; the advisor fills every field from the site's settings.
+
     ``kv_knee_frac`` is the KV-cache occupancy above which throughput is discounted and
     ``kv_floor`` the factor left at occupancy 1.0. A limit is None where the operator set none.
 
