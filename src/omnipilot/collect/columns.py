@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 from omnipilot.domain.scenario import MODES
 
 __all__ = [
-    "DEFAULT_MODE", "MODE_OF_SCENARIO", "MODE_OF_SOURCE", "MODE_OF_TEXT", "NUMBER_COLUMNS",
-    "STATUSES", "TEXT_COLUMNS", "Bounds",
+    "DEFAULT_MODE", "DESIGNED_COLUMNS", "MODE_OF_SCENARIO", "MODE_OF_SOURCE", "MODE_OF_TEXT",
+    "NUMBER_COLUMNS", "STATUSES", "TEXT_COLUMNS", "Bounds",
 ]  # fmt: skip
 
 
@@ -48,6 +48,11 @@ NUMBER_COLUMNS: Final[dict[str, Bounds]] = {
     "sm_active": _FRACTION,
     "tensor_active": _FRACTION,
 }
+
+# Columns that the experimenter sets, so that few values stand in many rows.
+DESIGNED_COLUMNS: Final = frozenset(
+    {"gpu_mem_gb", "n_gpus", "max_model_len", "isl", "osl", "concurrency", "num_prompts"}
+)
 
 # Most characters of each text column. ``task`` is read where ``workload`` is empty, ``scenario``
 # where ``mode`` is.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnipilot.collect.columns import (
     DEFAULT_MODE,
+    DESIGNED_COLUMNS,
     MODE_OF_SCENARIO,
     MODE_OF_SOURCE,
     MODE_OF_TEXT,
@@ -145,8 +146,8 @@ class _RowReader:
             (at[name], name, most, known[name]) for name, most in TEXT_COLUMNS.items() if name in at
         ]
         labels = {target.column for target in TARGETS}
-        self._numbers = [
-            (at[name], name, *bounds)
+        self._numbers: list[tuple[int, str, float, float, bool, dict[str, float] | None]] = [
+            (at[name], name, *bounds, {} if name in DESIGNED_COLUMNS else None)
             for name, bounds in NUMBER_COLUMNS.items()
             if name in at and (use.labelled or name not in labels)
         ]
@@ -209,9 +210,12 @@ class _RowReader:
 
     def _number_fields(self, fields: list[str]) -> dict[str, float]:
         number: dict[str, float] = {}
-        for i, name, low, high, whole in self._numbers:
+        for i, name, low, high, whole, known in self._numbers:
             field = fields[i]
             if field:
+                if known is not None and field in known:
+                    number[name] = known[field]
+                    continue
                 try:
                     quantity = float(field)
                 except ValueError:
@@ -224,6 +228,8 @@ class _RowReader:
                     and (not whole or quantity.is_integer())
                 ):
                     number[name] = quantity
+                    if known is not None and len(known) < _SPELLINGS:
+                        known[field] = quantity
                 elif not field.isspace():
                     raise _number_fault(field, name)
         return number
