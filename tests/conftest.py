@@ -16,3 +16,11 @@ def shared_dir() -> Path:
     if not (path / "data").is_dir():
         pytest.skip("no shared data: set OMNIPILOT_SHARED to the folder that holds data/")
     return path
+
+
+@pytest.fixture(autouse=True)
+def no_site_of_the_developer(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keep a folder that the developer uses out of every test."""
+    monkeypatch.setenv("OMNIPILOT_HOME", str(tmp_path_factory.getbasetemp() / "no-site"))

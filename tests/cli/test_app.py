@@ -96,7 +96,7 @@ def test_an_exception_becomes_one_line_and_its_exit_code(
     out, err = capsys.readouterr()
     assert out == ""
     assert words in err
-    assert err.count("\n") == 1
+    assert len(err.strip().splitlines()) == 1  # click ends the line of a ^C first
 
 
 def test_a_bug_shows_its_traceback_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +116,6 @@ def test_python_dash_m_answers_like_the_command() -> None:
 
 
 def test_a_reader_that_leaves_early_causes_no_noise() -> None:
-    command = f"{sys.executable} -m omnipilot models --format csv | head -n 1"
+    command = f"{sys.executable} -m omnipilot data stats | head -n 0"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert done.stderr == ""
