@@ -107,12 +107,12 @@ class Catalog:
             UnknownNameError: no entry and no config.
             BadInputError: a config that cannot be read.
         """
-        from omnipilot.catalog import models  # noqa: PLC0415 - GPU look-ups need no model table
+        from omnipilot.catalog.models import resolve_model  # noqa: PLC0415 - GPUs need no models
 
-        return models.resolve_model(text, config, self.home, allow_fetch=allow_fetch)
+        return resolve_model(text, config, self.home, allow_fetch=allow_fetch)
 
     def model_ids(self) -> tuple[str, ...]:
         """Ids of the bundled models."""
-        from omnipilot.catalog import models  # noqa: PLC0415 - as above
+        from omnipilot.catalog.models import model_ids  # noqa: PLC0415 - as above
 
-        return models.model_ids()
+        return model_ids()
