@@ -169,9 +169,7 @@ def mamba2_params(
     return params, inner * state + channels * max(conv - 1, 0)
 
 
-def mamba1_params(
-    hidden: int, inner: int, state: int, dt_rank: int, conv: int
-) -> tuple[int, int]:
+def mamba1_params(hidden: int, inner: int, state: int, dt_rank: int, conv: int) -> tuple[int, int]:
     """Mamba-1 mixer (Jamba): parameters and state elements of one sequence."""
     params = hidden * 2 * inner + inner * (conv + 1) + inner * (dt_rank + 2 * state)
     params += dt_rank * inner + inner + inner * state + inner + inner * hidden

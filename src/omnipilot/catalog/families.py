@@ -20,12 +20,13 @@ class Traits:
     """Structure implied by a model type.
 
     ``family`` is the lineage: vendor and architecture generation, the cost model's one-hot and
-    support axis. ``norms`` counts norms of model width in one layer. ``qk_norm``: "head" normalises
-    each head, "full" the whole projection. ``learned_positions`` is the offset added to the length
-    of a learned position table, None where positions are computed. ``tied`` holds where the config
-    does not say. ``window_layers`` is how a bare ``sliding_window`` applies: to all layers, to those
-    from ``max_window_layers`` on when ``use_sliding_window`` is set, to all but each N-th
-    (``pattern``), or never. ``defaults`` are values of the class that nested configs leave out.
+    support axis. ``norms`` counts norms of model width in one layer, ``extra_norms`` those outside
+    the layers. ``qk_norm``: "head" normalises each head, "full" the whole projection.
+    ``learned_positions`` is the offset added to the length of a learned position table, None where
+    positions are computed. ``tied`` holds where the config does not say. ``window_layers`` is how a
+    bare ``sliding_window`` applies: to all layers, to those from ``max_window_layers`` on when
+    ``use_sliding_window`` is set ("late"), to all but each N-th ("pattern"), or never.
+    ``defaults`` are values of the class that nested configs leave out.
     """
 
     family: str
@@ -165,9 +166,7 @@ TRAITS: Final[dict[str, Traits]] = {
     "phi3small": replace(
         _BIASED, family="phi3-small", gated=True, tied=True, window_layers="never"
     ),
-    "phimoe": Traits(
-        "phi3-moe", qkv_bias=True, out_bias=True, centred_norm=True, head_bias=True
-    ),
+    "phimoe": Traits("phi3-moe", qkv_bias=True, out_bias=True, centred_norm=True, head_bias=True),
     "olmo": Traits("olmo", norms=0, extra_norms=0),
     "olmo2": Traits("olmo2", qk_norm="full"),
     "olmo3": Traits("olmo3", qk_norm="full", window_layers="pattern", pattern=4),

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.catalog import arch
 from omnipilot.catalog.families import traits_of
-from omnipilot.catalog.hf_fields import MAX_LAYERS, MAX_WIDTH, ConfigFields, shorten
-from omnipilot.catalog.hf_layers import LayerBuilder, Shape, block_config_layers, read_mixers
-from omnipilot.catalog.hf_layers import read_window
+from omnipilot.catalog.hf_fields import MAX_LAYERS, MAX_WIDTH, ConfigFields, one_line, shorten
+from omnipilot.catalog.hf_layers import (
+    LayerBuilder,
+    Shape,
+    block_config_layers,
+    block_letters,
+    read_mixers,
+    read_window,
+)
 from omnipilot.catalog.hf_quantization import read_quantization
 from omnipilot.catalog.hf_vision import vision_params
 from omnipilot.domain.errors import BadInputError
@@ -18,6 +24,7 @@ from omnipilot.domain.model import ModelArch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from omnipilot.catalog.families import Traits
 
@@ -64,27 +71,42 @@ _TOP_K: Final = (
 def read_config(path: Path) -> dict[str, object]:
     """Read a config from a file or from a model's folder.
 
+    Older NVIDIA repositories keep the weight format beside it in ``hf_quant_config.json``; it is
+    read from there where the config says nothing.
+
     Raises:
         BadInputError: missing, over 5 MB, binary, not JSON, nested too deeply, or not a table.
     """
     file = path / "config.json" if path.is_dir() else path
+    config = _read_table(file)
+    beside = file.with_name("hf_quant_config.json")
+    if file.name == "config.json" and "quantization_config" not in config and beside.is_file():
+        scheme = _read_table(beside).get("quantization")
+        if isinstance(scheme, dict):
+            config["quantization_config"] = {"quant_method": "modelopt", **scheme}
+    return config
+
+
+def _read_table(file: Path) -> dict[str, object]:
+    """Decode one JSON file that holds a table."""
+    shown = one_line(file)
     try:
         with file.open("rb") as stream:
             data = stream.read(MAX_CONFIG_BYTES + 1)
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise BadInputError(
-            f"cannot read {file}: {error.strerror or error}: give a model's config.json or a "
-            "folder that holds one"
+            f"cannot read {shown}: {one_line(reason)}: give a model's config.json or a folder that holds one"
         ) from None
     if len(data) > MAX_CONFIG_BYTES:
-        raise BadInputError(f"{file} is over 5 MB: not a config.json")
+        raise BadInputError(f"{shown} is over 5 MB: not a config.json")
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
         detail = "nested too deeply" if isinstance(error, RecursionError) else "not JSON"
-        raise BadInputError(f"{file} is {detail}: give the model's own config.json") from None
+        raise BadInputError(f"{shown} is {detail}: give the model's own config.json") from None
     if not isinstance(value, dict):
-        raise BadInputError(f"{file} holds {shorten(value)}, not the table of a config.json")
+        raise BadInputError(f"{shown} holds {shorten(value)}, not the table of a config.json")
     return value
 
 
@@ -130,7 +152,7 @@ def _decoder_tables(top: ConfigFields, config: Mapping[str, object]) -> list[Map
 
 def _shape(fields: ConfigFields, traits: Traits, max_position: int) -> Shape:
     names = ("num_decoder_layers", *_LAYERS) if traits.encoder_decoder else _LAYERS
-    n_layers = fields.need(*names, high=MAX_LAYERS)
+    n_layers = len(block_letters(fields, traits)) or fields.need(*names, high=MAX_LAYERS)
     hidden = fields.need(*_HIDDEN, high=MAX_WIDTH)
     heads = fields.need(*_HEADS)
     head_dim = fields.integer("head_dim", "d_kv", "kv_channels", "attention_head_dim",
@@ -315,8 +337,6 @@ def _assemble(
 
 def _gating(fields: ConfigFields, traits: Traits) -> Traits:
     """T5 tells in ``feed_forward_proj`` whether its MLP is gated."""
-    from dataclasses import replace  # noqa: PLC0415
-
     projection = fields.text("feed_forward_proj")
     if not traits.encoder_decoder or not projection:
         return traits

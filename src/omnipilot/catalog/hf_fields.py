@@ -30,6 +30,12 @@ def shorten(value: object, limit: int = 40) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def one_line(text: object, limit: int = 200) -> str:
+    """Show a name or path in one line: control characters become "?", the rest is cut."""
+    shown = "".join(c if c.isprintable() else "?" for c in str(text))
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
 class ConfigFields:
     """Typed look-ups over the tables of one config, most specific table first.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnipilot.catalog import arch
 from omnipilot.catalog.hf_fields import MAX_LAYERS, MAX_WIDTH
+from omnipilot.catalog.hf_moe import moe_layers
 
 if TYPE_CHECKING:
     from omnipilot.catalog.arch import Layer, Mixer
@@ -21,10 +22,11 @@ _LAYER_TYPES: Final[dict[str, Mixer]] = {
     "linear_attention": "recurrent",
     "mamba": "recurrent",
     "mamba2": "recurrent",
-    "moe": "none",
-    "mlp": "none",
 }
 """Words of ``layer_types`` and ``layers_block_type``."""
+
+_BLOCK_WORDS: Final = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
+"""Nemotron 3.5 spells the same pattern as a list of words."""
 
 _HYBRID_LETTERS: Final[dict[str, Mixer]] = {
     "*": "full",
@@ -82,13 +84,10 @@ def read_mixers(
     Raises:
         BadInputError: a layout of another length than the decoder, or with unknown words.
     """
-    letters = fields.text_long("hybrid_override_pattern", MAX_LAYERS)
+    letters = block_letters(fields, traits)
     if letters:
-        unknown = next((c for c in letters if c not in _HYBRID_LETTERS), None)
-        if unknown or len(letters) != n_layers:
-            raise fields.refuse(
-                "hybrid_override_pattern", f"{n_layers} letters out of M * - E", letters
-            )
+        if len(letters) != n_layers:
+            raise fields.refuse("hybrid_override_pattern", f"{n_layers} letters", letters)
         return tuple(_HYBRID_LETTERS[c] for c in letters)
     words = fields.listing("layer_types", "layers_block_type", length=n_layers)
     if words:
@@ -98,6 +97,23 @@ def read_mixers(
     if kinds := fields.listing("attn_type_list", length=n_layers):
         return tuple("full" if kind == 1 else "recurrent" for kind in kinds)
     return tuple(_rule(fields, traits, n_layers, window))
+
+
+def block_letters(fields: ConfigFields, traits: Traits) -> str:
+    """Nemotron-H's pattern of half layers, one letter a block; "" for other models.
+
+    Raises:
+        BadInputError: letters or words that stand for no block.
+    """
+    letters = fields.text_long("hybrid_override_pattern", MAX_LAYERS)
+    if not letters and traits.family == "nemotron-h":
+        words = fields.listing("layers_block_type")
+        letters = "".join(_BLOCK_WORDS.get(word, "?") for word in words if isinstance(word, str))
+        if len(letters) != len(words):
+            raise fields.refuse("layers_block_type", "a list of words", words[0])
+    if any(letter not in _HYBRID_LETTERS for letter in letters):
+        raise fields.refuse("hybrid_override_pattern", "letters out of M * - E", letters)
+    return letters
 
 
 def _mixer_of_word(fields: ConfigFields, word: object, window: int) -> Mixer:
@@ -133,37 +149,6 @@ def _rule(fields: ConfigFields, traits: Traits, n_layers: int, window: int) -> l
     return ["sliding" if (i + 1) % every else "full" for i in range(n_layers)]
 
 
-def moe_layers(fields: ConfigFields, shape: Shape) -> tuple[bool, ...]:
-    """Which layers route tokens to experts.
-
-    Raises:
-        BadInputError: a list or period that no decoder of this depth has.
-    """
-    n = shape.n_layers
-    if not shape.n_experts:
-        return (False,) * n
-    letters = fields.text_long("hybrid_override_pattern", MAX_LAYERS)
-    if letters:
-        return tuple(c == "E" for c in letters)
-    frequency = fields.raw("moe_layer_freq")[1]
-    if isinstance(frequency, list):
-        return tuple(flag == 1 for flag in fields.listing("moe_layer_freq", length=n))
-    if period := fields.integer("expert_layer_period", high=MAX_LAYERS):
-        offset = fields.integer("expert_layer_offset", high=MAX_LAYERS)
-        return tuple(i % period == offset for i in range(n))
-    if fields.raw("moe_layers")[1] is not None and fields.raw("moe_layers")[1] != []:
-        chosen = set(fields.integers("moe_layers", 0, n - 1))
-        return tuple(i in chosen for i in range(n))
-    if step := fields.integer("interleave_moe_layer_step", high=MAX_LAYERS):
-        return tuple((i + 1) % step == 0 for i in range(n))
-    first = fields.integer("first_k_dense_replace", "first_k_dense", high=MAX_LAYERS)
-    every = fields.integer("moe_layer_freq", "decoder_sparse_step", default=1, low=1, high=n)
-    dense = set(fields.integers("mlp_only_layers", 0, n - 1))
-    if fields.raw("decoder_sparse_step")[1] is not None:
-        return tuple((i + 1) % every == 0 and i not in dense for i in range(n))
-    return tuple(i >= first and i % every == 0 and i not in dense for i in range(n))
-
-
 class LayerBuilder:
     """Counts one decoder layer after another.
 
@@ -183,26 +168,31 @@ class LayerBuilder:
         self._mlp_bias = fields.flag("mlp_bias", default=traits.mlp_bias)
         self._kv_per_layer = fields.integers("num_key_value_heads_per_layer", 1, shape.heads)
         self._gated_query = fields.flag("attn_output_gate", default=traits.gated_query)
+        self._letters = block_letters(fields, traits)
         self._recurrent = self._recurrent_counts()
 
     def build(self, mixers: tuple[Mixer, ...]) -> list[Layer]:
         """All layers, in order; layers of one kind are counted once."""
-        routed = moe_layers(self._fields, self._shape)
+        routed = self._routed()
         shared_from = self._first_shared_layer()
         cache: dict[tuple[object, ...], Layer] = {}
         layers = []
         for i, mixer in enumerate(mixers):
             kv_heads = self._kv_per_layer[i] if i < len(self._kv_per_layer) else 0
-            letter = self._letter(i)
+            letter = self._letters[i] if self._letters else ""
             key = (mixer, routed[i], i >= shared_from, kv_heads, letter)
             if key not in cache:
                 cache[key] = self._layer(*key)
             layers.append(cache[key])
         return layers
 
-    def _letter(self, index: int) -> str:
-        letters = self._fields.text_long("hybrid_override_pattern", MAX_LAYERS)
-        return letters[index] if letters else ""
+    def _routed(self) -> tuple[bool, ...]:
+        n_layers = self._shape.n_layers
+        if not self._shape.n_experts:
+            return (False,) * n_layers
+        if self._letters:
+            return tuple(letter == "E" for letter in self._letters)
+        return moe_layers(self._fields, n_layers)
 
     def _first_shared_layer(self) -> int:
         shared = self._fields.integer("num_kv_shared_layers", high=self._shape.n_layers)
@@ -266,9 +256,7 @@ class LayerBuilder:
         """(parameters that every token uses, parameters of all routed experts)."""
         shape, traits, fields = self._shape, self._traits, self._fields
         dense_inner = fields.integer("intermediate_size_mlp", default=shape.inner, high=MAX_WIDTH)
-        dense = arch.mlp_params(
-            shape.hidden, dense_inner, gated=traits.gated, bias=self._mlp_bias
-        )
+        dense = arch.mlp_params(shape.hidden, dense_inner, gated=traits.gated, bias=self._mlp_bias)
         if not routed:
             return dense, 0
         latent = fields.integer("moe_latent_size", high=MAX_WIDTH)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from omnipilot.catalog.hf_fields import MAX_WIDTH, ConfigFields
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _DTYPES: Final[dict[str, str]] = {
     "bfloat16": "bf16",
@@ -23,15 +23,10 @@ _DTYPES: Final[dict[str, str]] = {
 
 _METHODS: Final[dict[str, str]] = {
     "fbgemm_fp8": "fp8",
-    "fp8": "fp8",
-    "awq": "awq",
-    "gptq": "gptq",
     "gptq_marlin": "gptq",
     "awq_marlin": "awq",
     "mxfp4": "mxfp4",
-    "modelopt_fp4": "nvfp4",
     "nvfp4": "nvfp4",
-    "bitsandbytes": "bnb-nf4",
 }
 
 
@@ -56,23 +51,36 @@ def read_quantization(fields: ConfigFields) -> Quantization:
         return Quantization(_DTYPES.get(dtype.removeprefix("torch."), "bf16"))
     quant = ConfigFields([table], fields.where)
     method = quant.text("quant_method", default="unknown").lower()
-    group = quant.integer("group_size", "q_group_size", low=-1, high=MAX_WIDTH)
-    group = max(group, 0)
-    if method == "compressed-tensors":
-        return _compressed_tensors(quant, method)
-    if method.startswith("modelopt"):
-        algo = quant.text("quant_algo", "quant_method").upper()
-        precision = "nvfp4" if "FP4" in algo else "fp8"
-        return Quantization(precision, method, group or (16 if precision == "nvfp4" else 0))
-    if method == "fp8" and quant.listing("weight_block_size"):
-        block = quant.integers("weight_block_size", 1, MAX_WIDTH)
-        return Quantization("fp8-block", method, block[-1])
-    if method == "bitsandbytes":
-        return Quantization("int8" if quant.flag("load_in_8bit") else "bnb-nf4", method)
-    if method in {"gptq", "awq"}:
-        bits = quant.integer("bits", "w_bit", default=4, low=1, high=32)
-        return Quantization(f"{method}-int8" if bits == 8 else method, method, group)
-    return Quantization(_METHODS.get(method, method), method, group)
+    reader = _READERS.get("modelopt" if method.startswith("modelopt") else method)
+    if reader is not None:
+        return reader(quant, method)
+    return Quantization(_METHODS.get(method, method), method, _group(quant))
+
+
+def _group(quant: ConfigFields) -> int:
+    """Weights of one scale; -1 means the whole channel, which is 0 here."""
+    return max(quant.integer("group_size", "q_group_size", low=-1, high=MAX_WIDTH), 0)
+
+
+def _modelopt(quant: ConfigFields, method: str) -> Quantization:
+    algorithm = quant.text("quant_algo", "quant_method").upper()
+    if "FP4" in algorithm:
+        return Quantization("nvfp4", method, _group(quant) or 16)
+    return Quantization("fp8", method)
+
+
+def _fp8(quant: ConfigFields, method: str) -> Quantization:
+    block = quant.integers("weight_block_size", 1, MAX_WIDTH)
+    return Quantization("fp8-block" if block else "fp8", method, block[-1] if block else 0)
+
+
+def _bitsandbytes(quant: ConfigFields, method: str) -> Quantization:
+    return Quantization("int8" if quant.flag("load_in_8bit") else "bnb-nf4", method)
+
+
+def _grouped_int(quant: ConfigFields, method: str) -> Quantization:
+    bits = quant.integer("bits", "w_bit", default=4, low=1, high=32)
+    return Quantization("gptq-int8" if bits == 8 else method, method, _group(quant))
 
 
 def _compressed_tensors(quant: ConfigFields, method: str) -> Quantization:
@@ -96,3 +104,14 @@ def _compressed_tensors(quant: ConfigFields, method: str) -> Quantization:
         return Quantization("int8", method, group)
     # Packed int4 weights run through the same kernels as GPTQ checkpoints.
     return Quantization("gptq", method, group)
+
+
+_READERS: Final[dict[str, Callable[[ConfigFields, str], Quantization]]] = {
+    "compressed-tensors": _compressed_tensors,
+    "modelopt": _modelopt,
+    "fp8": _fp8,
+    "bitsandbytes": _bitsandbytes,
+    "gptq": _grouped_int,
+    "awq": _grouped_int,
+}
+"""Readers of the methods whose table decides more than the name does."""

@@ -27,7 +27,9 @@ _CLIP_L_336: Final[Mapping[str, object]] = {
 _GATED: Final = frozenset({"pixtral", "qwen2_5_vl", "gemma4_vision", "c-radio-gated"})
 """Vision towers with three-matrix MLPs."""
 
-_PROJECTOR_LINEAR: Final = frozenset({"siglip_vision_model", "gemma4_vision", "llama4_vision_model"})
+_PROJECTOR_LINEAR: Final = frozenset(
+    {"siglip_vision_model", "gemma4_vision", "llama4_vision_model"}
+)
 """Towers whose projector is one matrix (Gemma 3 and 4, Llama 4)."""
 
 
@@ -94,4 +96,6 @@ def _projector(fields: ConfigFields, kind: str, hidden: int, text_hidden: int) -
         return arch.linear(hidden, text_hidden, bias=True) + arch.linear(
             text_hidden, text_hidden, bias=True
         )
-    return mergers * (arch.linear(wide, wide, bias=True) + arch.linear(wide, text_hidden, bias=True))
+    return mergers * (
+        arch.linear(wide, wide, bias=True) + arch.linear(wide, text_hidden, bias=True)
+    )

@@ -95,10 +95,9 @@ def split_variant(text: str) -> Variant:
     """
     for pattern, precision, group in _SUFFIX_PATTERNS:
         match = pattern.match(text)
+        if match and precision == "fp8" and text.lower().endswith("fp8"):
+            blocks = split_owner(text)[0].lower() in BLOCK_FP8_OWNERS
+            return Variant(match["base"], "fp8-block" if blocks else "fp8", 128 if blocks else 0)
         if match:
-            owner = split_owner(text)[0].lower()
-            if precision == "fp8" and group == 0 and owner in BLOCK_FP8_OWNERS:
-                blockwise = text.lower().endswith("fp8")
-                precision, group = ("fp8-block", 128) if blockwise else (precision, group)
             return Variant(match["base"], precision, group)
     return Variant(text, "", 0)

@@ -13,9 +13,10 @@ import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from omnipilot.catalog.hf_config import arch_from_config, read_config
+from omnipilot.catalog.hf_fields import one_line
 from omnipilot.catalog.model_names import (
     REUPLOADERS,
     key_of,
@@ -24,7 +25,9 @@ from omnipilot.catalog.model_names import (
     strip_remark,
 )
 from omnipilot.domain.errors import BadInputError, UnknownNameError
-from omnipilot.domain.model import ModelArch
+
+if TYPE_CHECKING:
+    from omnipilot.domain.model import ModelArch
 
 TABLE_FILE: Final = Path(__file__).with_name("data") / "models.csv"
 
@@ -150,7 +153,9 @@ def _from_file(path: Path, name: str) -> ModelArch:
     precision = arch.native_precision
     if variant.precision and not arch.quant_method:
         precision = variant.precision
-    return replace(arch, base_id=base, native_precision=precision, source=f"{arch.source} {path}")
+    return replace(
+        arch, base_id=base, native_precision=precision, source=f"{arch.source} {one_line(path)}"
+    )
 
 
 def _site_configs(home: Path | None) -> dict[str, Path]:
@@ -285,7 +290,7 @@ def _fetch(text: str) -> Path:
     try:
         return Path(hf_hub_download(repo_id=text, filename="config.json"))
     except Exception as error:  # noqa: BLE001 - the hub's errors are many; all mean "not fetched"
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+        reason = one_line((str(error).strip() or type(error).__name__).splitlines()[0], 160)
         raise UnknownNameError(
             f"could not fetch the config.json of '{text}' ({reason}): give it with --model-config"
         ) from None
@@ -300,6 +305,6 @@ def _unknown(text: str, *, allow_fetch: bool) -> str:
     did_you_mean = f"; close: {', '.join(near)}" if near else ""
     fetch = "" if allow_fetch else ", or let it be fetched from the hub"
     return (
-        f"no model '{text[:80]}' in the table: give its config.json with --model-config{fetch}"
+        f"no model '{one_line(text, 80)}' in the table: give its config.json with --model-config{fetch}"
         f"{did_you_mean}"
     )
