@@ -96,7 +96,8 @@ def _read_table(file: Path) -> dict[str, object]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise BadInputError(
-            f"cannot read {shown}: {one_line(reason)}: give a model's config.json or a folder that holds one"
+            f"cannot read {shown}: {one_line(reason)}: give a model's config.json or a folder that "
+            "holds one"
         ) from None
     if len(data) > MAX_CONFIG_BYTES:
         raise BadInputError(f"{shown} is over 5 MB: not a config.json")

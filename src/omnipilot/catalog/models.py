@@ -305,6 +305,6 @@ def _unknown(text: str, *, allow_fetch: bool) -> str:
     did_you_mean = f"; close: {', '.join(near)}" if near else ""
     fetch = "" if allow_fetch else ", or let it be fetched from the hub"
     return (
-        f"no model '{one_line(text, 80)}' in the table: give its config.json with --model-config{fetch}"
-        f"{did_you_mean}"
+        f"no model '{one_line(text, 80)}' in the table: give its config.json with "
+        f"--model-config{fetch}{did_you_mean}"
     )
