@@ -27,7 +27,9 @@ Version = tuple[int, int, int]
 _DATA: Final = Path(__file__).with_name("data")
 _WORD: Final = re.compile(r"[a-z][a-z-]*[a-z]|[a-z]")
 _OTHER_ENGINE: Final = re.compile(r"([a-z][a-z-]*[a-z])\s+v?\d")
-_NUMBER: Final = re.compile(r"(\d{1,4})\.(\d{1,3})(x)?(?:\.(\d{1,3}))?")
+_NUMBER: Final = re.compile(r"(\d{1,4})\.(\d{1,3})(x)?(?:\.(\d{1,3}|x))?")
+_LAST_PATCH: Final = 99  # "0.6.x": as its last release
+_HEAD: Final = re.compile(r"For(CausalLM|ConditionalGeneration)$")
 _GENERATION: Final = re.compile(r"\bv([01])\b(?!\.)")
 # Words that stand before a version without naming an engine.
 _NOT_ENGINES: Final = frozenset({"version", "ver", "release", "nightly", "main", "dev", "mid"})
@@ -50,7 +52,8 @@ class EngineVersion:
     @property
     def text(self) -> str:
         """Engine and version, e.g. ``vllm 0.11.0``."""
-        return f"{self.engine} {'.'.join(map(str, self.version))}"
+        text = ".".join(map(str, self.version))
+        return f"{self.engine} {text.replace(f'.{_LAST_PATCH}', '.x')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +193,21 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRules:
-    """All rules: mechanisms in order, and support by model class and by GGUF family."""
+    """All rules: mechanisms in order, and support by :func:`architecture_key`."""
 
     rules: tuple[LaunchRule, ...]
     support: Mapping[str, Support]
-    gguf: Mapping[str, Support]
+
+
+@lru_cache(maxsize=512)
+def architecture_key(name: str) -> str:
+    """One spelling of a model class and of its model type.
+
+    Examples:
+        >>> architecture_key("Qwen3MoeForCausalLM") == architecture_key("qwen3_moe")
+        True
+    """
+    return _HEAD.sub("", name).replace("_", "").lower()
 
 
 def version_of(text: str) -> Version:
@@ -248,14 +261,10 @@ def launch_rules() -> LaunchRules:
         if unknown:
             raise ValueError(f"launch rule {row.get('id')}: unknown field {min(unknown)}")
         rules.append(LaunchRule(**row))
-    return LaunchRules(
-        tuple(rules),
-        _support(data["support"], "architectures"),
-        _support(data["gguf"], "families"),
-    )
+    return LaunchRules(tuple(rules), _support(data["support"]))
 
 
-def _support(tables: list[dict[str, Any]], key: str) -> dict[str, Support]:
+def _support(tables: list[dict[str, Any]]) -> dict[str, Support]:
     found = {}
     for table in tables:
         first = {
@@ -263,7 +272,11 @@ def _support(tables: list[dict[str, Any]], key: str) -> dict[str, Support]:
             for name in engines()
             if name in table
         }
-        found.update(dict.fromkeys(table[key], Support(first, table["source"])))
+        found.update(
+            dict.fromkeys(
+                map(architecture_key, table["architectures"]), Support(first, table["source"])
+            )
+        )
     return found
 
 
@@ -272,7 +285,7 @@ def parse_engine_version(text: str, engine: str = "vllm") -> EngineVersion:
     """Understand a version as people write it.
 
     The first word may name the engine; of a range or a list the first number counts; ``0.6.x`` is
-    0.6.0 and ``0.2x`` 0.20.0; no number means the newest known version.
+    the last 0.6 and ``0.2x`` 0.20.0; no number means the newest known version.
 
     Args:
         text: e.g. "0.11.0", "vllm 0.25.1+cu129", "vllm 0.6.x V0", "vllm <=0.6", "".
@@ -298,7 +311,8 @@ def parse_engine_version(text: str, engine: str = "vllm") -> EngineVersion:
     version: Version
     if number is not None and stated:
         minor = int(number[2]) * (10 if number[3] else 1)
-        version = (int(number[1]), minor, int(number[4] or 0))
+        patch = _LAST_PATCH if number[4] == "x" else int(number[4] or 0)
+        version = (int(number[1]), minor, patch)
     else:
         version = engines()[name].latest if known else (0, 0, 0)
     return EngineVersion(name, version, f"v{generation[1]}" if generation else "", known, stated)

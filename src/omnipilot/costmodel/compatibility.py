@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from omnipilot.catalog.engines import candidate_rules, launch_rules
+from omnipilot.catalog.engines import architecture_key, candidate_rules, launch_rules
 from omnipilot.costmodel.fit_question import kv_dtype
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _TENSOR_PARALLEL: Final = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 # Formats whose kernels need every split weight to hold whole groups of scales. mxfp4 pads, and a
 # group of nvfp4 (16) always divides.
+_BLOCK: Final = 128
 _GROUPED: Final = frozenset({"awq", "gptq", "gptq-int8", "fp8-block"})
 
 
@@ -53,6 +54,12 @@ def _kv_heads_misfit(model: ModelArch, degree: int) -> bool:
     return bool(heads > 0 and not model.is_mla and heads % degree and degree % heads)
 
 
+def _split_expert_width(question: FitQuestion) -> int:
+    """Width of the experts where tensor parallelism splits them, else 0."""
+    split = question.model.is_moe and not question.expert_parallel
+    return question.model.moe_intermediate_size if split else 0
+
+
 def _choices(model: ModelArch) -> str:
     return ", ".join(str(n) for n in _TENSOR_PARALLEL if splittable(model, n))
 
@@ -73,7 +80,7 @@ def _heads(question: FitQuestion, _version: EngineVersion) -> Obstacle | None:
         )
     for what, width in (
         ("MLP width", model.intermediate_size),
-        ("expert width", model.moe_intermediate_size if model.is_moe else 0),
+        ("expert width", _split_expert_width(question)),
     ):
         if width and width % degree:
             return Obstacle(
@@ -97,28 +104,33 @@ def _layers(question: FitQuestion, _version: EngineVersion) -> Obstacle | None:
 def _groups(question: FitQuestion, _version: EngineVersion) -> Obstacle | None:
     """Split weights must hold whole quantisation groups (320 % 128 leaves half a block)."""
     precision, model, degree = question.precision, question.model, question.tensor_parallel
-    if precision.name not in _GROUPED or not precision.group_size:
+    # An fp8 checkpoint with block scales keeps them, whatever it is called.
+    own = model.native_precision == precision.name or (
+        precision.name == "fp8" and model.native_precision == "fp8-block"
+    )
+    name = model.native_precision if own else precision.name
+    group = (model.quant_group_size if own else 0) or precision.group_size or _BLOCK
+    if name not in _GROUPED:
         return None
-    same = model.quant_group_size > 0 and model.native_precision == precision.name
-    group = model.quant_group_size if same else precision.group_size
     dense = not model.is_moe or model.n_moe_layers < model.n_layers
     for what, width in (
         ("MLP width", model.intermediate_size if dense else 0),
-        ("expert width", model.moe_intermediate_size if model.is_moe else 0),
+        ("expert width", _split_expert_width(question)),
     ):
         part = width // degree
         if part and part % group:
+            whole = "whole experts (--enable-expert-parallel)" if what == "expert width" else ""
             return Obstacle(
                 "quant_group_not_divisible",
                 f"{what} {width} over tensor parallel {degree} is {part}, not a multiple of the "
-                f"{precision.name} group of {group}: use a smaller tp, or another format",
+                f"{name} group of {group}: use a smaller tp or {whole or 'another format'}",
             )
     return None
 
 
 def _support(question: FitQuestion, version: EngineVersion) -> Obstacle | None:
     rules, model = launch_rules(), question.model
-    known = rules.support.get(model.architecture)
+    known = rules.support.get(architecture_key(model.architecture))
     if known is not None and version.engine in known.first:
         first = known.first[version.engine]
         if first is None:
@@ -132,14 +144,6 @@ def _support(question: FitQuestion, version: EngineVersion) -> Obstacle | None:
                 f"{model.architecture} needs {version.engine} {'.'.join(map(str, first))} or "
                 f"newer, not {version.text}",
             )
-    files = rules.gguf.get(model.family) if question.precision.name.startswith("gguf") else None
-    minimum = files.first.get(version.engine) if files is not None else None
-    if minimum is not None and version.version < minimum:
-        return Obstacle(
-            "engine_too_old",
-            f"{version.text} cannot read GGUF files of {model.family}: use "
-            f"{'.'.join(map(str, minimum))} or newer, or another format",
-        )
     return None
 
 

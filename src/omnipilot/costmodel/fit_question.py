@@ -24,7 +24,8 @@ class FitQuestion:
 
     ``max_model_len`` defaults to the model's own length. ``engine_version`` is any text that
     :func:`parse_engine_version` reads, "" the newest known. ``dtype`` is the activation type asked
-    for. ``speculative`` asks for a drafter or multi-token prediction.
+    for. ``speculative`` asks for a drafter or multi-token prediction. ``expert_parallel`` keeps
+    each expert whole on one GPU of the tensor-parallel group.
     """
 
     model: ModelArch
@@ -43,6 +44,7 @@ class FitQuestion:
     enforce_eager: bool = False
     speculative: bool = False
     dtype: str = "auto"
+    expert_parallel: bool = False
 
 
 @dataclass(frozen=True, slots=True)
