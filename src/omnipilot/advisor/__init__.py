@@ -1,8 +1,17 @@
 """The use cases: advise, explain, fits, predict, and the data store. Nothing here renders."""
 
 from omnipilot.advisor.advisor import Advisor
-from omnipilot.advisor.predict import Batch
-from omnipilot.advisor.question import Advice, Explanation, Question
+from omnipilot.advisor.predictor import Predictions, Predictor
+from omnipilot.advisor.question import Advice, Explanation, Launch, Question
 from omnipilot.advisor.turning import TurningPoint
 
-__all__ = ["Advice", "Advisor", "Batch", "Explanation", "Question", "TurningPoint"]
+__all__ = [
+    "Advice",
+    "Advisor",
+    "Explanation",
+    "Launch",
+    "Predictions",
+    "Predictor",
+    "Question",
+    "TurningPoint",
+]

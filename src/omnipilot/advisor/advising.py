@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from omnipilot.advisor.fitting import default_utilization_frac
 from omnipilot.advisor.question import Advice
 from omnipilot.advisor.turning import price_turning_points, value_turning_points
+from omnipilot.catalog.engines import engine_name
+from omnipilot.costmodel.feasibility import check_fit
+from omnipilot.costmodel.fit_question import FitQuestion
 from omnipilot.decide.arms import enumerate_arms
 from omnipilot.decide.candidate import Candidate
 from omnipilot.decide.economics import Economics
@@ -33,8 +37,11 @@ if TYPE_CHECKING:
 
 def advise(advisor: Advisor, question: Question) -> Advice:
     """Answer one question; see :meth:`omnipilot.advisor.Advisor.advise`."""
-    model = advisor.resolve_model(question.request.model_id, question.model_config)
-    request = replace(question.request, model_id=model.model_id)
+    model = advisor.resolve_model(
+        question.request.model_id, question.model_config, allow_fetch=question.allow_fetch
+    )
+    engine = engine_name(question.request.engine)
+    request = replace(question.request, model_id=model.model_id, engine=engine)
     gpus = _gpus(advisor, question)
     economics, weights = apply_profile(
         question.profile,
@@ -48,10 +55,10 @@ def advise(advisor: Advisor, question: Question) -> Advice:
         gpus,
         lambda kind: advisor.settings.gpus_per_node(by_kind[kind]),
         only_precisions=[advisor.catalog.precision(p).name for p in question.precisions],
-        engine=request.engine,
-        memory_utilization_frac=advisor.memory_utilization_frac(request.engine_version),
+        engine=engine,
+        memory_utilization_frac=default_utilization_frac(engine, request.engine_version),
     )
-    judged = [(arm, advisor.fits_arm(arm, request, model)) for arm in arms.arms]
+    judged = [(arm, _judge(advisor, arm, request, model)) for arm in arms.arms]
     refused = [(arm, fit) for arm, fit in judged if fit.verdict != "fits"]
     infeasible = (
         *arms.ruled_out,
@@ -102,6 +109,23 @@ def scenario_of(advisor: Advisor, arm: Arm, request: ServingRequest, model: Mode
         engine_version=request.engine_version,
         memory_utilization_frac=arm.memory_utilization_frac,
         max_model_len=request.context_tokens,
+    )
+
+
+def _judge(advisor: Advisor, arm: Arm, request: ServingRequest, model: ModelArch) -> FitVerdict:
+    gpu = advisor.catalog.gpu(arm.gpu_kind)
+    return check_fit(
+        FitQuestion(
+            model=model,
+            gpu=gpu,
+            precision=advisor.catalog.precision(arm.precision),
+            tensor_parallel=arm.tensor_parallel,
+            max_model_len=request.context_tokens,
+            gpu_memory_utilization=arm.memory_utilization_frac,
+            engine=arm.engine,
+            engine_version=request.engine_version,
+            gpus_per_node=advisor.settings.gpus_per_node(gpu),
+        )
     )
 
 

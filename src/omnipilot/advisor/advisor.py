@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from omnipilot.advisor import advising, explaining
 from omnipilot.catalog import Catalog
 from omnipilot.settings import Settings, default_home
 
@@ -14,9 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from omnipilot.advisor.predict import Batch
-    from omnipilot.advisor.question import Advice, Explanation, Question
-    from omnipilot.costmodel.feasibility import FitQuestion
-    from omnipilot.costmodel.predict import CostModel
+    from omnipilot.advisor.predictor import Predictor
+    from omnipilot.advisor.question import Advice, Explanation, Launch, Question
     from omnipilot.domain import FitVerdict, ModelArch
     from omnipilot.store import ImportReport, StoreStats
 
@@ -31,7 +29,7 @@ class Advisor:
         model: the cost model to ask; the site's own where None, else the shipped base model.
     """
 
-    def __init__(self, home: Path, *, model: CostModel | None = None) -> None:
+    def __init__(self, home: Path, *, model: Predictor | None = None) -> None:
         self.home = home
         self._model = model
 
@@ -61,26 +59,35 @@ class Advisor:
         return settings
 
     @cached_property
-    def model(self) -> CostModel:
+    def model(self) -> Predictor:
         """The cost model: the site's current bundle, else the shipped one.
 
         Raises:
             BundleError: the bundle is missing, damaged or of another version.
         """
+        if self._model is not None:
+            return self._model
         from omnipilot.costmodel.bundle import base_model_path  # noqa: PLC0415 - quick look-ups
         from omnipilot.costmodel.predict import CostModel  # noqa: PLC0415 - same
 
         own = self.home / "bundles" / "current"
-        return self._model or CostModel.load(own if own.exists() else base_model_path())
+        return CostModel.load(own if own.exists() else base_model_path())
 
-    def resolve_model(self, model_id: str, config: Path | None = None) -> ModelArch:
-        """Find a model's structure; an unknown id is looked up on the hub where that is installed.
+    def resolve_model(
+        self, model_id: str, config: Path | None = None, *, allow_fetch: bool = False
+    ) -> ModelArch:
+        """Find a model's structure.
+
+        Args:
+            model_id: Hugging Face id, or another spelling of it.
+            config: a ``config.json`` or its folder; it wins over the table.
+            allow_fetch: fetch the config of an unknown id from the hub.
 
         Raises:
             UnknownNameError: no such model and no config.
             BadInputError: a config that cannot be read.
         """
-        return self.catalog.model(model_id, config)
+        return self.catalog.model(model_id, config, allow_fetch=allow_fetch)
 
     def advise(self, question: Question) -> Advice:
         """Rank the arms of a request.
@@ -89,7 +96,9 @@ class Advisor:
             UsageError: an unknown model, GPU kind, precision, engine, profile or term.
             BundleError: no usable cost model.
         """
-        return advising.advise(self, question)
+        from omnipilot.advisor.advising import advise  # noqa: PLC0415 - NumPy takes 0.1 s
+
+        return advise(self, question)
 
     def explain(self, question: Question) -> Explanation:
         """Rank the arms of a request and gather the grounds.
@@ -98,13 +107,19 @@ class Advisor:
             UsageError: as :meth:`advise`.
             BundleError: no usable cost model.
         """
-        return explaining.explain(self, question)
+        from omnipilot.advisor.explaining import explain  # noqa: PLC0415 - NumPy takes 0.1 s
 
-    def fits(self, question: FitQuestion) -> FitVerdict:
-        """Say whether a configuration starts."""
-        from omnipilot.costmodel.feasibility import check_fit  # noqa: PLC0415 - quick look-ups
+        return explain(self, question)
 
-        return check_fit(question)
+    def fits(self, launch: Launch) -> FitVerdict:
+        """Say whether a launch starts, and which number decides.
+
+        Raises:
+            UsageError: an unknown model, GPU kind, precision, cache format or engine.
+        """
+        from omnipilot.advisor.fitting import fits  # noqa: PLC0415 - only used here
+
+        return fits(self, launch)
 
     def predict(self, path: Path) -> Iterator[Batch]:
         """Answer every row of a CSV file of the normalised columns, in order.
@@ -113,9 +128,10 @@ class Advisor:
             BadInputError: the file cannot be read or lacks columns.
             BundleError: no usable cost model.
         """
-        from omnipilot.advisor.predict import RowPredictor  # noqa: PLC0415 - only used here
+        from omnipilot.advisor.fitting import judge_row  # noqa: PLC0415 - only used here
+        from omnipilot.advisor.predict import RowPredictor  # noqa: PLC0415 - same
 
-        return RowPredictor(self.catalog, self.settings, self.model).file(path)
+        return RowPredictor(self.catalog, self.model, judge_row).file(path)
 
     def import_runs(
         self, path: Path, *, now_s: float, on_progress: Callable[[int], None] | None = None

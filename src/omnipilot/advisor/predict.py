@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from omnipilot.advisor.predictor import Predictor
     from omnipilot.catalog import Catalog
-    from omnipilot.costmodel.predict import CostModel
     from omnipilot.domain import FitVerdict, Scenario
     from omnipilot.domain.feasibility import Verdict
     from omnipilot.domain.prediction import Confidence
     from omnipilot.domain.rejection import Rejection
 
 CHUNK_ROWS: Final = 4096
+DEFAULT_ENGINE: Final = "vllm"
 POINTS: Final = ("q10", "q50", "q90", "lower", "upper")
 COLUMNS: Final = tuple(f"{name}_{point}" for name in TARGET_NAMES for point in POINTS)
 _CACHE_ENTRIES: Final = 100_000
@@ -63,7 +64,7 @@ class RowPredictor:
     """
 
     def __init__(
-        self, catalog: Catalog, model: CostModel, judge: Callable[[Scenario], FitVerdict]
+        self, catalog: Catalog, model: Predictor, judge: Callable[[Scenario], FitVerdict]
     ) -> None:
         self._builder = ScenarioBuilder(catalog)
         self._model = model
@@ -107,15 +108,17 @@ class RowPredictor:
             values[~np.isfinite(values)] = math.nan
             for i, support in zip(index, out.support, strict=True):
                 known = verdicts[i]
-                if known.verdict == "fits":
+                if known.verdict in ("fits", "unknown"):
                     verdicts[i] = RowVerdict(
-                        "fits", support.supported, support.confidence, known.reason
+                        known.verdict, support.supported, support.confidence, known.reason
                     )
         return Batch(first_row, tuple(verdicts), values)
 
     def _resolve(self, item: InferenceRun | Rejection) -> Scenario | str:
         if not isinstance(item, InferenceRun):
             return f"line {item.line}: {item.reason}"
+        if not item.engine:
+            item = replace(item, engine=DEFAULT_ENGINE)
         key = (item.model, item.gpu, item.gpu_memory_gb, item.precision)
         if key in self._unknown:
             return self._unknown[key]

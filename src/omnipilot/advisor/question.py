@@ -20,17 +20,41 @@ class Question:
     """A serving request with the operator's wishes for the decision.
 
     Empty ``gpus`` or ``precisions`` mean all that the site has and the checkpoint allows.
-    ``profile`` is an operating point; ``weights`` (by utility term) and ``value_per_token_usd``
+    ``allow_fetch`` lets the config of an unknown model be fetched from the hub. ``profile`` is an
+    operating point; ``weights`` (by utility term) and ``value_per_token_usd``
     override it.
     """
 
     request: ServingRequest
     model_config: Path | None = None
+    allow_fetch: bool = False
     gpus: tuple[str, ...] = ()
     precisions: tuple[str, ...] = ()
     profile: str | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
     value_per_token_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch in words; None and "" mean the engine's or the model's own default."""
+
+    model_id: str
+    gpu: str
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    precision: str = ""
+    kv_dtype: str = "auto"
+    max_model_len: int | None = None
+    gpu_memory_utilization: float | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    engine: str = "vllm"
+    engine_version: str = ""
+    gpus_per_node: int | None = None
+    enforce_eager: bool = False
+    model_config: Path | None = None
+    allow_fetch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

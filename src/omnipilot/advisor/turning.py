@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 class TurningPoint:
     """A value of one quantity from which ``winner`` is the best arm instead of today's.
 
-    ``quantity`` is "value_per_token_usd" or "price_usd_per_gpu_h"; ``now`` and ``at`` are in its
-    unit. The winner takes over beyond ``at``, seen from ``now``.
+    ``quantity`` is "value_per_token_usd", or "price_usd_per_gpu_h" of ``gpu_kind``; ``now`` and
+    ``at`` are in its unit. The winner takes over beyond ``at``, seen from ``now``.
     """
 
     quantity: str
+    gpu_kind: str
     now: float
     at: float
     winner: Arm
@@ -68,7 +69,7 @@ def value_turning_points(
         if steeper == 0:
             continue
         at = (other.cost_usd - best.cost_usd) / steeper
-        point = TurningPoint("value_per_token_usd", value_per_token_usd, at, other.arm.arm)
+        point = TurningPoint("value_per_token_usd", "", value_per_token_usd, at, other.arm.arm)
         if steeper > 0 and at > value_per_token_usd and (above is None or at < above.at):
             above = point
         if steeper < 0 and 0 < at < value_per_token_usd and (below is None or at > below.at):
@@ -111,7 +112,7 @@ def price_turning_points(
         rise = max(_gap(a, rivals[0], per_usd * a.arm.tensor_parallel) for a in arms
                    if a.arm.gpu_kind == kind)  # fmt: skip
         now = price_usd_per_gpu_h[kind]
-        point = TurningPoint("price_usd_per_gpu_h", now, now + rise, rivals[0].arm)
+        point = TurningPoint("price_usd_per_gpu_h", kind, now, now + rise, rivals[0].arm)
         points.append((-math.inf, point))
     for other in dict.fromkeys(arm.arm.gpu_kind for arm in rivals):
         now = price_usd_per_gpu_h[other]
@@ -121,7 +122,7 @@ def price_turning_points(
             key=lambda pair: pair[0],
         )  # fmt: skip
         if 0 <= fall < now:
-            point = TurningPoint("price_usd_per_gpu_h", now, now - fall, arm)
+            point = TurningPoint("price_usd_per_gpu_h", other, now, now - fall, arm)
             points.append((fall / now, point))
     points.sort(key=lambda pair: pair[0])
     return tuple(point for _, point in points[:limit])

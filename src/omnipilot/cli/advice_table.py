@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 THROUGHPUT = "aggregate_tokens_per_s"
 COLUMNS = (
     Column("#", number=True),
-    Column("arm"),
+    Column("arm", narrow=True),
     Column("tok/s", number=True),
     Column("80 % interval", number=True),
     Column("TTFT", number=True),
@@ -34,7 +34,6 @@ COLUMNS = (
     Column("USD/h", number=True),
     Column("utility", number=True),
     Column("confidence"),
-    Column("why"),
 )
 MAX_ARMS_A_REASON = 6
 
@@ -43,9 +42,9 @@ def request_line(request: ServingRequest) -> str:
     """The request in one line."""
     engine = f"{request.engine} {request.engine_version}".strip()
     return (
-        f"{request.model_id}: {request.concurrency:,} concurrent requests, context "
-        f"{request.context_tokens:,} (prompt {request.prompt_tokens:,} + output "
-        f"{request.output_tokens:,} tokens), {request.duration_h:g} h, {engine}"
+        f"{request.model_id}: {request.concurrency:,} requests at once, context "
+        f"{request.context_tokens:,} tokens (prompt {request.prompt_tokens:,} + output "
+        f"{request.output_tokens:,}), {request.duration_h:g} h, {engine}"
     )
 
 
@@ -70,19 +69,24 @@ def headline(advice: Advice) -> str:
     )
 
 
+def emit_answer(advice: Advice) -> None:
+    """Print the request and the answer in a sentence each."""
+    emit_lines([request_line(advice.recommendation.request)], indent="")
+    emit_lines([headline(advice)], indent="", bold=True)
+
+
 def _cells(place: int, arm: RankedArm, duration_h: float) -> tuple[str, ...]:
     target = arm.targets[THROUGHPUT]
     return (
         str(place),
         arm.arm.label,
         number(target.q50),
-        f"{number(target.lower)} - {number(target.upper)}",
+        f"{number(target.lower)} to {number(target.upper)}",
         _marked(arm, "ttft_p50_s"),
         _marked(arm, "tpot_p50_s"),
         usd(arm.usd_per_h),
         usd(arm.utility.total_usd / duration_h),
         arm.confidence,
-        arm.rationale,
     )
 
 
@@ -105,6 +109,8 @@ def emit_ranking(advice: Advice, top: int) -> None:
     if len(ranked) > top:
         notes.append(f"{top} of {len(ranked)} arms that start; --top {len(ranked)} shows all.")
     emit_lines([" ".join(notes)], indent="")
+    emit_heading("Why this order")
+    emit_lines(f"{i}  {arm.arm.label}: {arm.rationale}" for i, arm in enumerate(shown, start=1))
 
 
 def emit_infeasible(infeasible: Sequence[InfeasibleArm]) -> None:
@@ -141,10 +147,9 @@ def turning_sentence(point: TurningPoint) -> str:
             f"{point.winner.label} wins once a token is worth {verb} {point.at:.2g} USD "
             f"(now {point.now:.2g})."
         )
-    kind = "the winner's GPU" if point.at > point.now else point.winner.gpu_kind
     return (
-        f"{point.winner.label} wins once {kind} costs {verb} {usd(point.at)} USD per GPU-hour "
-        f"(now {usd(point.now)})."
+        f"{point.winner.label} wins once {point.gpu_kind} costs {verb} {usd(point.at)} USD per "
+        f"GPU-hour (now {usd(point.now)})."
     )
 
 

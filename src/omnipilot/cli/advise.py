@@ -27,6 +27,7 @@ def question_of(
     gpus: tuple[str, ...] | None,
     precisions: tuple[str, ...] | None,
     model_config: Path | None,
+    allow_fetch: bool,
     profile: str | None,
     value_per_token: float | None,
     **request: Any,  # noqa: ANN401 - concurrency, hours, engine and its version, as they are
@@ -51,6 +52,7 @@ def question_of(
             **request,
         ),
         model_config=model_config,
+        allow_fetch=allow_fetch,
         gpus=gpus or (),
         precisions=precisions or (),
         profile=profile,
@@ -90,8 +92,7 @@ def advise(home: Path | None, top: int, form: str, **options: Any) -> int:  # no
 def _emit(advice: Advice, top: int) -> None:
     from omnipilot.cli import advice_table as table  # noqa: PLC0415 - only this form renders
 
-    click.echo(table.request_line(advice.recommendation.request))
-    click.secho(table.headline(advice), bold=True)
+    table.emit_answer(advice)
     if advice.recommendation.ranked:
         table.emit_ranking(advice, top)
     table.emit_infeasible(advice.recommendation.infeasible)

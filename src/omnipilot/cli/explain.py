@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from omnipilot.advisor import Explanation
-    from omnipilot.domain import FitVerdict, RankedArm
+    from omnipilot.domain import RankedArm
 
 
 @click.command()
@@ -47,16 +47,16 @@ def explain(home: Path | None, top: int, form: str, **options: Any) -> int:  # n
 
 def _emit(explanation: Explanation, top: int) -> None:
     from omnipilot.cli import advice_table as table  # noqa: PLC0415 - only this form renders
+    from omnipilot.cli.fit_text import fit_lines  # noqa: PLC0415 - same
     from omnipilot.cli.output import emit_heading, emit_lines  # noqa: PLC0415 - same
 
     advice = explanation.advice
     ranked = advice.recommendation.ranked
-    click.echo(table.request_line(advice.recommendation.request))
-    click.secho(table.headline(advice), bold=True)
+    table.emit_answer(advice)
     if ranked:
         _emit_terms(explanation, top)
         emit_heading(f"Will {ranked[0].arm.label} start?")
-        emit_lines(_fit_lines(ranked[0].fit))
+        emit_lines(fit_lines(ranked[0].fit))
         emit_heading(f"How well is {ranked[0].arm.label} known?")
         emit_lines(_support_lines(ranked[0]))
         _emit_evidence(explanation)
@@ -70,52 +70,46 @@ def _emit(explanation: Explanation, top: int) -> None:
 
 
 def _emit_terms(explanation: Explanation, top: int) -> None:
-    from omnipilot.cli.output import Column, emit_heading, emit_table, usd  # noqa: PLC0415 - same
+    from omnipilot.cli.output import (  # noqa: PLC0415 - only this form renders
+        Column,
+        emit_heading,
+        emit_lines,
+        emit_table,
+        number,
+        usd,
+    )
     from omnipilot.decide.utility import TERMS  # noqa: PLC0415 - same
 
     advice = explanation.advice
-    arms = advice.recommendation.ranked[:top]
     emit_heading(f"Utility in USD over {advice.economics.duration_h:g} h")
     columns = (
-        Column("term"), *(Column(arm.arm.label, number=True) for arm in arms),
-        Column("weight", number=True), Column("meaning"),
-    )  # fmt: skip
-    rows = [
-        (
-            f"{'+' if term.sign > 0 else '−'} {term.name}",
-            *(usd(getattr(arm.utility, term.field)) for arm in arms),
-            f"{getattr(advice.weights, term.name):g}",
-            term.meaning,
-        )
+        Column("arm", narrow=True),
+        *(Column(_heading(t.name, t.sign), number=True) for t in TERMS),
+        Column("=total", number=True),
+        Column("80 % interval", number=True),
+    )
+    emit_table(
+        columns,
+        [
+            (
+                arm.arm.label,
+                *(usd(getattr(arm.utility, term.field)) for term in TERMS),
+                usd(arm.utility.total_usd),
+                f"{number(arm.utility.lower_usd)} to {number(arm.utility.upper_usd)}",
+            )
+            for arm in advice.recommendation.ranked[:top]
+        ],
+    )
+    emit_lines(
+        f"{term.name}, weight {getattr(advice.weights, term.name):g}: {term.meaning}. "
+        f"{term.formula}"
         for term in TERMS
-    ]
-    rows.append(
-        ("= total", *(usd(arm.utility.total_usd) for arm in arms), "", "weighted sum, expected")
     )
-    span = tuple(f"{usd(a.utility.lower_usd)} - {usd(a.utility.upper_usd)}" for a in arms)
-    rows.append(("80 % interval", *span, "", "from joint draws of all targets"))
-    emit_table(columns, rows)
 
 
-def _fit_lines(fit: FitVerdict) -> list[str]:
-    from omnipilot.cli.output import number  # noqa: PLC0415 - only the table needs it
-
-    sizes = (
-        ("weights", fit.weights_gib_per_gpu),
-        ("activation", fit.activation_gib),
-        ("graphs", fit.graph_gib),
-        ("KV cache", fit.kv_gib_per_gpu),
-    )
-    lines = [
-        ", ".join(f"{name} {number(size)} GiB" for name, size in sizes if size is not None)
-        + " per GPU."
-    ]
-    if fit.kv_cache_tokens is not None:
-        room = f"The KV cache holds {fit.kv_cache_tokens:,} tokens"
-        if fit.max_concurrency is not None:
-            room += f": {number(fit.max_concurrency)} requests of the full context at once"
-        lines.append(f"{room}.")
-    return [fit.reason, *lines, *(f"Assumed: {text}" for text in fit.assumptions)]
+def _heading(term: str, sign: float) -> str:
+    words = term.replace("_", "\n")
+    return f"{'+' if sign > 0 else '−'}{words}"
 
 
 def _support_lines(arm: RankedArm) -> list[str]:
@@ -135,9 +129,9 @@ def _emit_evidence(explanation: Explanation) -> None:
         click.echo("  none")
         return
     columns = (
-        Column("source"), Column("model"), Column("arm"), Column("rows", number=True),
-        Column("concurrency", number=True), Column("context", number=True),
-        Column("distance", number=True),
+        Column("source", narrow=True), Column("model"), Column("arm", narrow=True),
+        Column("rows", number=True), Column("concurrency", number=True),
+        Column("context", number=True), Column("distance", number=True),
     )  # fmt: skip
     emit_table(
         columns,
@@ -181,6 +175,7 @@ def _emit_json(explanation: Explanation) -> None:
             "turning_points": [
                 {
                     "quantity": p.quantity,
+                    "gpu_kind": p.gpu_kind,
                     "now": p.now,
                     "at": p.at,
                     "winner": data.arm_data(p.winner),

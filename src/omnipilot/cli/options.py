@@ -109,6 +109,8 @@ model_options = stack(
                  help="Hugging Face id, such as Qwen/Qwen2.5-7B-Instruct."),
     click.option("--model-config", type=EXISTING_PATH, metavar="PATH",
                  help="The model's config.json, or the folder that holds it."),
+    click.option("--fetch", "allow_fetch", is_flag=True,
+                 help="Fetch the config.json of an unknown model from the Hugging Face hub."),
 )  # fmt: skip
 
 request_options = stack(

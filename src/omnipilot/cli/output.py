@@ -8,6 +8,7 @@ import io
 import json
 import math
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,10 +21,11 @@ WIDTH_WITHOUT_TERMINAL = 110
 
 
 class Column(NamedTuple):
-    """One column of a table: its heading and whether its cells are numbers."""
+    """One column of a table: numbers stand right, ``narrow`` text is never broken."""
 
     heading: str
     number: bool = False
+    narrow: bool = False
 
 
 def plain(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower type
@@ -81,17 +83,15 @@ def emit_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], title: 
     for column in columns:
         table.add_column(
             Text(column.heading), justify="right" if column.number else "left",
-            no_wrap=column.number, overflow="fold",
+            no_wrap=column.number or column.narrow, overflow="fold",
         )  # fmt: skip
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else WIDTH_WITHOUT_TERMINAL
-    buffer = io.StringIO()
-    console = Console(file=sys.stdout, width=width, highlight=False, markup=False)
+    console = Console(file=sys.stdout, width=_width(), highlight=False, markup=False)
     with console.capture() as capture:
         console.print(table)
-    buffer.writelines(f"{line.rstrip()}\n" for line in capture.get().splitlines())
-    click.echo(buffer.getvalue(), nl=False)
+    for line in capture.get().splitlines():
+        click.echo(line.rstrip())
 
 
 def emit_heading(text: str) -> None:
@@ -100,19 +100,20 @@ def emit_heading(text: str) -> None:
     click.secho(text, bold=True)
 
 
-def emit_lines(lines: Iterable[str], indent: str = "  ") -> None:
+def emit_lines(lines: Iterable[str], indent: str = "  ", *, bold: bool = False) -> None:
     """Print sentences, one a paragraph, wrapped to the terminal with a hanging indent."""
-    width = WIDTH_WITHOUT_TERMINAL
-    if sys.stdout.isatty():
-        import shutil  # noqa: PLC0415 - only a terminal has a width to ask for
-
-        width = shutil.get_terminal_size().columns
+    width = _width()
     for line in lines:
-        click.echo(
-            click.wrap_text(
-                line, width=width, initial_indent=indent, subsequent_indent=f"{indent}  "
-            )
+        text = click.wrap_text(
+            line, width=width, initial_indent=indent, subsequent_indent=f"{indent}  "
         )
+        click.secho(text, bold=bold)
+
+
+def _width() -> int:
+    if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
+        return WIDTH_WITHOUT_TERMINAL
+    return shutil.get_terminal_size().columns
 
 
 def progress(message: str) -> None:

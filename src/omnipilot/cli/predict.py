@@ -15,7 +15,7 @@ from omnipilot.cli.options import format_option, home_option
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from omnipilot.advisor import Batch
+    from omnipilot.advisor.predict import Batch
 
 HEAD = ("row", "verdict", "supported", "confidence")
 
@@ -50,10 +50,10 @@ def predict(rows: Path, home: Path | None, form: str) -> int:
 def _csv_lines(batches: Iterable[Batch]) -> Iterator[str]:
     from omnipilot.advisor.predict import COLUMNS  # noqa: PLC0415 - keeps --help quick
 
-    yield ",".join((*HEAD, *COLUMNS, "reason")) + "\n"
+    header = ",".join((*HEAD, *COLUMNS, "reason")) + "\n"
     numbers = ",".join(["%.6g"] * len(COLUMNS))
     for batch in batches:
-        lines = []
+        lines, header = [header], ""
         for i, (said, row) in enumerate(zip(batch.verdicts, batch.values.tolist(), strict=True)):
             middle = numbers % tuple(row)
             if "nan" in middle:
@@ -64,6 +64,7 @@ def _csv_lines(batches: Iterable[Batch]) -> Iterator[str]:
                 f"{_quoted(said.reason)}\n"
             )
         yield "".join(lines)
+    yield header
 
 
 def _quoted(text: str) -> str:

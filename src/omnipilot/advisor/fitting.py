@@ -1,0 +1,111 @@
+"""The use case "fits": will a launch start?"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from omnipilot.catalog.engines import engines, parse_engine_version
+from omnipilot.costmodel.feasibility import check_fit
+from omnipilot.costmodel.fit_question import FitQuestion
+from omnipilot.settings import DEFAULTS_FILE
+
+if TYPE_CHECKING:
+    from omnipilot.advisor.advisor import Advisor
+    from omnipilot.advisor.question import Launch
+    from omnipilot.domain import FitVerdict, Scenario
+
+# Where neither the question nor the site says how large a node is, a launch is judged on the usual
+# node of eight: a default shape must not refuse what a real node holds.
+GPUS_PER_NODE: Final = 8
+GENEROUS_SHARE_FRAC: Final = 0.95
+_ANY_NODE: Final = 1_000_000
+_RECENT_CAPABILITY: Final = 9.0
+_UNKNOWN_UTILIZATION_FRAC: Final = 0.9
+
+
+def fits(advisor: Advisor, launch: Launch) -> FitVerdict:
+    """Judge one launch; see :meth:`omnipilot.advisor.Advisor.fits`."""
+    model = advisor.resolve_model(
+        launch.model_id, launch.model_config, allow_fetch=launch.allow_fetch
+    )
+    gpu = advisor.catalog.gpu(launch.gpu)
+    site = advisor.settings
+    node = GPUS_PER_NODE if site.origin == DEFAULTS_FILE else site.gpus_per_node(gpu)
+    return check_fit(
+        FitQuestion(
+            model=model,
+            gpu=gpu,
+            precision=advisor.catalog.precision(launch.precision or model.native_precision),
+            tensor_parallel=launch.tensor_parallel,
+            pipeline_parallel=launch.pipeline_parallel,
+            kv_dtype=launch.kv_dtype,
+            max_model_len=launch.max_model_len,
+            gpu_memory_utilization=launch.gpu_memory_utilization,
+            max_num_seqs=launch.max_num_seqs,
+            max_num_batched_tokens=launch.max_num_batched_tokens,
+            engine=launch.engine,
+            engine_version=launch.engine_version,
+            gpus_per_node=launch.gpus_per_node or node,
+            enforce_eager=launch.enforce_eager,
+        )
+    )
+
+
+def judge_row(scenario: Scenario) -> FitVerdict:
+    """Judge the launch behind a measured row, what the row leaves open settled in its favour.
+
+    A row tells how many GPUs served, not how they were split, nor the node, nor the share of
+    memory: it fits if it does under tensor parallel, else with pipeline stages (which stand for
+    expert and data parallel too: the weights are shared out all the same), else with a generous
+    share of memory. Where it tells no context length it must hold one request of the row.
+
+    Returns:
+        The first verdict that fits, else that of plain tensor parallel.
+    """
+    plain = check_fit(_row_question(scenario, _splits(scenario)[0], None))
+    if plain.verdict in ("fits", "unknown"):
+        return plain
+    shares = (None,) if scenario.memory_utilization_frac else (None, GENEROUS_SHARE_FRAC)
+    for share in shares:
+        for split in _splits(scenario):
+            fit = check_fit(_row_question(scenario, split, share))
+            if fit.verdict == "fits":
+                return fit
+    return plain
+
+
+def _splits(scenario: Scenario) -> list[tuple[int, int]]:
+    """(tensor, pipeline) degrees that a row may mean, plain tensor parallel first."""
+    if scenario.pipeline_parallel > 1:
+        pipeline = scenario.pipeline_parallel
+        return [(max(scenario.n_gpus // pipeline, 1), pipeline)]
+    n = scenario.n_gpus
+    return [(degree, n // degree) for degree in range(n, 0, -1) if n % degree == 0]
+
+
+def _row_question(scenario: Scenario, split: tuple[int, int], share: float | None) -> FitQuestion:
+    length = scenario.max_model_len or math.ceil(scenario.prompt_tokens + scenario.output_tokens)
+    return FitQuestion(
+        model=scenario.model,
+        gpu=scenario.gpu,
+        precision=scenario.precision,
+        tensor_parallel=split[0],
+        pipeline_parallel=split[1],
+        kv_dtype=scenario.kv_dtype,
+        max_model_len=length or None,
+        gpu_memory_utilization=share or scenario.memory_utilization_frac or None,
+        max_num_seqs=scenario.max_num_seqs or None,
+        engine=scenario.engine,
+        engine_version=scenario.engine_version,
+        gpus_per_node=_ANY_NODE,
+    )
+
+
+def default_utilization_frac(engine: str, version: str) -> float:
+    """Share of GPU memory that an engine's version takes unasked on recent GPUs."""
+    asked = parse_engine_version(version, engine)
+    if not asked.known_engine:
+        return _UNKNOWN_UTILIZATION_FRAC
+    era = engines()[asked.engine].era(asked.version, _RECENT_CAPABILITY, asked.generation)
+    return era.memory_utilization_frac
