@@ -1,0 +1,124 @@
+"""The features of the learned residual, one table.
+
+Log numerics, linear numerics, the prior's own terms and one-hot levels (PAPER, Features; COSTMODEL
+§3). One-hot levels are those with training rows; an unseen level is all zeros. A new axis must be
+a column here before rows with it are collected (feature before data, paper §3.2.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from omnipilot.costmodel.frame import Frame
+    from omnipilot.costmodel.physics import Physics
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One numeric column: name, how it is scaled and how it is computed from frame and prior."""
+
+    name: str
+    scale: str
+    compute: Callable[[Frame, Physics], NDArray[np.float64]]
+
+
+def _log(column: str) -> Callable[[Frame, Physics], NDArray[np.float64]]:
+    return lambda f, _: np.log(np.maximum(f[column], 1e-9))
+
+
+def _linear(column: str) -> Callable[[Frame, Physics], NDArray[np.float64]]:
+    return lambda f, _: f[column]
+
+
+def _term(name: str) -> Callable[[Frame, Physics], NDArray[np.float64]]:
+    return lambda _, p: np.log(np.maximum(p.terms[name], 1e-12))
+
+
+FEATURES: tuple[Feature, ...] = (
+    Feature("params", "log", _log("params")),
+    Feature("active", "log", _log("active")),
+    Feature("concurrency", "log", _log("concurrency")),
+    Feature("prompt_tokens", "log", _log("prompt_tokens")),
+    Feature("output_tokens", "log", _log("output_tokens")),
+    Feature("context", "log", lambda f, _: np.log(f["prompt_tokens"] + f["output_tokens"])),
+    Feature("kv_pressure", "log", _term("pressure")),
+    Feature("batch", "log", _term("batch")),
+    Feature("layers", "log", _log("layers")),
+    Feature("hidden", "log", _log("hidden")),
+    Feature("kv_heads", "log", _log("kv_heads")),
+    Feature("vocab", "log", _log("vocab")),
+    Feature("bandwidth", "log", _log("bandwidth")),
+    Feature("flops", "log", _log("flops")),
+    Feature("memory", "log", _log("memory_bytes")),
+    Feature("link", "log", _log("link")),
+    Feature("tensor_parallel", "linear", lambda f, _: np.log2(f["n_gpus"])),
+    Feature("pipeline_parallel", "linear", _linear("pp")),
+    Feature("memory_utilization", "linear", _linear("utilization")),
+    Feature("effective_bits", "linear", _linear("effective_bits")),
+    Feature("moe", "linear", _linear("moe")),
+    Feature("mla", "linear", _linear("mla")),
+    Feature("encoder", "linear", _linear("encoder")),
+    Feature("recurrent", "linear", _linear("recurrent_frac")),
+    Feature("nvlink", "linear", _linear("nvlink")),
+    Feature("static", "linear", _linear("static")),
+    Feature("prompt_known", "linear", _linear("prompt_known")),
+    Feature("step", "log", _term("step_s")),
+    Feature("prefill", "log", _term("prefill_s")),
+    Feature("weights_share", "linear", lambda _, p: p.terms["weights_s"] / p.terms["step_s"]),
+    Feature("compute_share", "linear", lambda _, p: p.terms["compute_s"] / p.terms["step_s"]),
+    Feature("kv_share", "linear", lambda _, p: p.terms["kv_s"] / p.terms["step_s"]),
+    Feature("link_share", "linear", lambda _, p: p.terms["link_s"] / p.terms["step_s"]),
+    Feature("host_share", "linear", lambda _, p: p.terms["host_s"] / p.terms["step_s"]),
+    Feature("prefill_share", "linear", lambda _, p: p.terms["prefill_share"]),
+    Feature("room", "linear", lambda _, p: p.terms["room_frac"]),
+    Feature("capacity", "log", _term("capacity")),
+)
+ONE_HOT: tuple[str, ...] = (
+    "source", "engine_era", "family", "gpu_kind", "gpu_architecture", "precision", "kernel",
+    "workload", "model",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSpace:
+    """Which one-hot levels exist, fixed at fit time.
+
+    ``levels`` maps a category to its levels; a withheld category has none.
+    """
+
+    levels: dict[str, tuple[str, ...]]
+
+    @classmethod
+    def from_frame(cls, frame: Frame, withheld: tuple[str, ...] = ()) -> FeatureSpace:
+        """Levels present in the training rows, sorted; ``withheld`` categories get none."""
+        levels = {}
+        for category in ONE_HOT:
+            used = np.unique(frame.codes[category])
+            names = tuple(frame.levels[category][i] for i in used)
+            levels[category] = () if category in withheld else names
+        return cls(levels=levels)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Column names in order."""
+        one_hot = tuple(f"{c}={v}" for c in ONE_HOT for v in self.levels[c])
+        return tuple(f.name for f in FEATURES) + one_hot
+
+    def matrix(self, frame: Frame, physics: Physics) -> NDArray[np.float32]:
+        """Feature matrix (n, n_features), float32."""
+        columns = [f.compute(frame, physics) for f in FEATURES]
+        for category in ONE_HOT:
+            index = {name: i for i, name in enumerate(frame.levels[category])}
+            codes = frame.codes[category]
+            columns.extend(
+                (codes == index.get(name, -1)).astype(np.float64) for name in self.levels[category]
+            )
+        return np.stack(columns, axis=1).astype(np.float32)

@@ -1,0 +1,249 @@
+"""Scenarios as columns: what the cost model computes on.
+
+One :class:`Frame` holds n questions as float64 columns (units in the names) and integer codes for
+the categories. Everything in the cost model takes a frame and returns arrays of length n.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from omnipilot.domain.hardware import GpuSpec
+    from omnipilot.domain.model import ModelArch
+    from omnipilot.domain.precision import PrecisionSpec
+    from omnipilot.domain.scenario import Scenario
+
+# Prompt tokens assumed where a source does not give them (ML.ENERGY tasks): typical lengths of the
+# named public prompt sets, image and video tokens included.
+WORKLOAD_PROMPT_TOKENS = {
+    "chat": 200.0,
+    "code": 160.0,
+    "gpqa": 250.0,
+    "lm-arena-chat": 120.0,
+    "sourcegraph-fim": 700.0,
+    "mllm-chat": 700.0,
+    "image-chat": 1200.0,
+    "video-chat": 4000.0,
+}
+DEFAULT_PROMPT_TOKENS = 512.0
+UNLIMITED_CONCURRENCY = 100_000.0
+
+# vLLM's max_num_seqs: 256 in V0, 1024 on H100-class parts in V1 (vllm EngineArgs); other engines
+# are near these values. Sources that set the limit themselves give it as their concurrency.
+DEFAULT_MAX_NUM_SEQS = 1024.0
+DEFAULT_MEMORY_UTILIZATION = 0.9
+
+_CATEGORIES: tuple[tuple[str, Callable[[Scenario], str]], ...] = (
+    ("source", lambda s: s.source),
+    ("engine_era", lambda s: engine_era(s.engine, s.engine_version, s.source)),
+    ("engine", lambda s: s.engine),
+    ("gpu_architecture", lambda s: s.gpu.architecture),
+    ("gpu_vendor", lambda s: s.gpu.vendor),
+    ("gpu_kind", lambda s: s.gpu.kind),
+    ("model", lambda s: s.model.base_id),
+    ("family", lambda s: s.model.family),
+    ("precision", lambda s: s.precision.name),
+    ("kernel", lambda s: kernel_class(s.precision, s.gpu)),
+    ("mode", lambda s: s.mode),
+    ("workload", lambda s: s.workload),
+)
+CATEGORY_NAMES = tuple(name for name, _ in _CATEGORIES)
+
+
+def engine_era(engine: str, version: str, source: str) -> str:
+    """Group engine versions whose kernels belong together.
+
+    Versions are coarse on purpose: an era must hold enough rows for an offset. Where the version
+    is not recorded the source stands in, because one source ran one stack.
+    """
+    digits = [int(part) for part in version.lstrip("vV").split(".")[:2] if part.isdigit()]
+    if len(digits) < 2:
+        return f"{engine} ({source or 'unstated'})" if not digits else f"{engine} {digits[0]}"
+    major, minor = digits
+    if engine == "vllm" and major == 0:
+        low = 0 if minor < 8 else 8 if minor < 14 else 14 if minor < 18 else 18
+        return f"vllm 0.{low}+"
+    return f"{engine} {major}" if major else f"{engine} 0.{minor}"
+
+
+def kernel_class(precision: PrecisionSpec, gpu: GpuSpec) -> str:
+    """How the matrix product runs: on native low-bit units or weight-only beside 16-bit ones."""
+    native = {"fp8": gpu.fp8_flops, "fp4": gpu.fp4_flops, "int8": gpu.int8_flops}
+    if precision.compute in native and native[precision.compute] <= 0:
+        return f"{precision.name} weight-only"
+    return precision.name
+
+
+def peak_flops(precision: PrecisionSpec, gpu: GpuSpec) -> float:
+    """Dense FLOP/s of one GPU for this format; 16-bit where the unit is missing."""
+    peak16 = max(gpu.bf16_flops, gpu.fp16_flops)
+    peak = {
+        "fp8": gpu.fp8_flops,
+        "fp4": gpu.fp4_flops,
+        "int8": gpu.int8_flops,
+        "fp16": gpu.fp16_flops or peak16,
+        "bf16": peak16,
+    }.get(precision.compute, peak16)
+    return peak if peak > 0 else peak16
+
+
+_KV_BYTES = {"fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "int8": 1.0, "nvfp4": 0.5625}
+
+
+def _model_columns(m: ModelArch) -> tuple[float, ...]:
+    embedding = m.embedding_params
+    head = embedding if m.tied_embeddings else embedding / 2
+    return (
+        float(m.total_params), float(m.active_params), float(embedding), float(head),
+        float(m.routed_expert_params), float(m.n_layers), float(m.hidden_size),
+        float(m.n_kv_heads), float(m.n_heads),
+        float(m.n_full_attention_layers * m.kv_elements_per_token_per_full_layer()),
+        float(m.n_sliding_layers * m.kv_elements_per_token_per_sliding_layer()),
+        float(m.sliding_window if m.n_sliding_layers else 0),
+        float(m.recurrent_state_elements), float(m.n_experts), float(m.experts_per_token),
+        float(m.is_moe), float(m.is_mla), float(m.vocab_size), float(m.n_moe_layers),
+        float(m.n_recurrent_layers / max(m.n_layers, 1)), float(m.n_encoder_layers > 0),
+        float(m.vision_params),
+    )  # fmt: skip
+
+
+_MODEL_NAMES = (
+    "params", "active", "embedding", "head", "routed", "layers", "hidden", "kv_heads", "heads",
+    "kv_full_elements", "kv_sliding_elements", "window_tokens", "recurrent_elements", "experts",
+    "experts_per_token", "moe", "mla", "vocab", "moe_layers", "recurrent_frac", "encoder",
+    "vision_params",
+)  # fmt: skip
+
+
+def _gpu_columns(g: GpuSpec) -> tuple[float, ...]:
+    return (
+        g.memory_gib * 2**30, g.bandwidth_bytes_per_s, max(g.bf16_flops, g.fp16_flops),
+        g.link_bytes_per_s, float(not g.link.startswith("pcie")), g.tdp_w, g.compute_capability,
+    )  # fmt: skip
+
+
+_GPU_NAMES = ("memory_bytes", "bandwidth", "flops16", "link", "nvlink", "tdp_w", "capability")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """n scenarios as columns.
+
+    ``columns`` maps a name to a float64 array (n,); ``codes`` maps a category to int64 (n,), into
+    ``levels`` of that category (strings).
+    """
+
+    n: int
+    columns: dict[str, NDArray[np.float64]]
+    codes: dict[str, NDArray[np.int64]]
+    levels: dict[str, tuple[str, ...]]
+
+    def __getitem__(self, name: str) -> NDArray[np.float64]:
+        """Column by name, float64 (n,)."""
+        return self.columns[name]
+
+    def category(self, name: str) -> NDArray[np.str_]:
+        """Category values as strings (n,)."""
+        return np.asarray(self.levels[name])[self.codes[name]]
+
+    def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Frame:
+        """Rows selected by ``index``; levels are kept."""
+        columns = {k: v[index] for k, v in self.columns.items()}
+        codes = {k: v[index] for k, v in self.codes.items()}
+        n = len(next(iter(columns.values())))
+        return Frame(n=n, columns=columns, codes=codes, levels=self.levels)
+
+
+def _by_identity(
+    items: Sequence[object], make: Callable[..., tuple[float, ...]], names: tuple[str, ...]
+) -> dict[str, NDArray[np.float64]]:
+    """Columns of catalogue facts, computed once per distinct object."""
+    rows: list[tuple[float, ...]] = []
+    seen: dict[int, int] = {}
+    index = np.empty(len(items), dtype=np.int64)
+    for i, item in enumerate(items):
+        at = seen.get(id(item))
+        if at is None:
+            at = seen[id(item)] = len(rows)
+            rows.append(make(item))
+        index[i] = at
+    table = np.asarray(rows, dtype=np.float64).reshape(len(rows), len(names))[index]
+    return {name: table[:, j] for j, name in enumerate(names)}
+
+
+def build_frame(scenarios: Sequence[Scenario]) -> Frame:
+    """Turn scenarios into columns.
+
+    Args:
+        scenarios: n questions with catalogue facts resolved.
+
+    Returns:
+        The frame; missing prompt lengths and concurrencies are filled by the documented defaults
+        and flagged in ``prompt_known`` and ``concurrency_known``.
+    """
+    n = len(scenarios)
+    columns = _by_identity([s.model for s in scenarios], _model_columns, _MODEL_NAMES)
+    columns |= _by_identity([s.gpu for s in scenarios], _gpu_columns, _GPU_NAMES)
+    pairs: dict[tuple[int, int], tuple[float, ...]] = {}
+    rows = []
+    for s in scenarios:
+        key = (id(s.precision), id(s.gpu))
+        facts = pairs.get(key)
+        if facts is None:
+            p = s.precision
+            facts = pairs[key] = (
+                p.bytes_per_param,
+                p.effective_bits,
+                float(p.embeddings_16bit),
+                2.0 if p.experts_only else p.bytes_per_param,
+                peak_flops(p, s.gpu),
+            )
+        rows.append(
+            (
+                *facts,
+                float(s.n_gpus),
+                float(s.pipeline_parallel),
+                s.prompt_tokens,
+                s.output_tokens,
+                s.concurrency,
+                s.memory_utilization_frac or DEFAULT_MEMORY_UTILIZATION,
+                float(s.max_num_seqs) or DEFAULT_MAX_NUM_SEQS,
+                _KV_BYTES.get(s.kv_dtype, 2.0),
+                WORKLOAD_PROMPT_TOKENS.get(s.workload, DEFAULT_PROMPT_TOKENS),
+            )
+        )
+    names = (
+        "weight_bytes", "effective_bits", "embeddings_16bit", "dense_bytes", "flops", "n_gpus", "pp",
+        "prompt_tokens", "output_tokens", "concurrency", "utilization", "max_num_seqs", "kv_bytes",
+        "default_prompt",
+    )  # fmt: skip
+    table = np.asarray(rows, dtype=np.float64).reshape(n, len(names))
+    columns |= {name: table[:, j] for j, name in enumerate(names)}
+    known = columns["prompt_tokens"] > 0
+    columns["prompt_known"] = known.astype(np.float64)
+    columns["prompt_tokens"] = np.where(known, columns["prompt_tokens"], columns["default_prompt"])
+    columns["output_tokens"] = np.maximum(columns["output_tokens"], 1.0)
+    known = columns["concurrency"] > 0
+    columns["concurrency_known"] = known.astype(np.float64)
+    columns["concurrency"] = np.where(known, columns["concurrency"], UNLIMITED_CONCURRENCY)
+    saturated = np.asarray([s.mode == "saturated" for s in scenarios])
+    columns["max_num_seqs"] = np.where(
+        saturated & known, columns["concurrency"], columns["max_num_seqs"]
+    )
+    columns["static"] = np.asarray([s.mode in {"static", "lowlat"} for s in scenarios], float)
+    codes, levels = {}, {}
+    for name, get in _CATEGORIES:
+        found, inverse = np.unique(
+            np.asarray([get(s) for s in scenarios], dtype=np.str_), return_inverse=True
+        )
+        codes[name] = inverse.astype(np.int64)
+        levels[name] = tuple(str(v) for v in found)
+    return Frame(n=n, columns=columns, codes=codes, levels=levels)

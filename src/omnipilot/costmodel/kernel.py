@@ -1,0 +1,224 @@
+"""The covariance of the log residual: what two scenarios share.
+
+A sum of terms, each "same source", "same model and format", "same arm and near in workload" and so
+on, as one table. The distance terms are Matérn 3/2 kernels over workload or physics coordinates
+(Rasmussen and Williams 2006, §4.2). COSTMODEL §3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from omnipilot.costmodel.frame import Frame
+    from omnipilot.costmodel.physics import Physics
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTerm:
+    """One term: rows covary by ``sd``² when all ``same`` categories agree, fading with distance.
+
+    ``distance`` is "" (no fading), "workload" or "physics"; ``sd`` is the prior standard deviation
+    in log units, the starting point of the fit.
+    """
+
+    name: str
+    same: tuple[str, ...]
+    distance: str
+    sd: float
+
+
+KERNEL_TERMS: tuple[KernelTerm, ...] = (
+    KernelTerm("source", ("source",), "", 0.20),
+    KernelTerm("engine era in source", ("source", "engine_era"), "", 0.15),
+    KernelTerm("GPU in source", ("source", "gpu_kind"), "", 0.15),
+    KernelTerm("model", ("model",), "", 0.10),
+    KernelTerm("format of model", ("model", "kernel"), "", 0.10),
+    KernelTerm("family", ("family",), "", 0.10),
+    KernelTerm("task in source", ("source", "workload"), "", 0.10),
+    KernelTerm("arm", ("source", "model", "gpu_kind", "kernel", "engine_era", "n_gpus"), "", 0.10),
+    KernelTerm("arm and load", ("source", "model", "gpu_kind", "kernel", "engine_era"),
+               "workload", 0.20),
+    KernelTerm("model and load", ("source", "model"), "workload", 0.10),
+    KernelTerm("GPU and load", ("source", "gpu_kind"), "workload", 0.10),
+    KernelTerm("era and load", ("source", "engine_era"), "workload", 0.10),
+    KernelTerm("physics in source", ("source",), "physics", 0.15),
+    KernelTerm("physics", (), "physics", 0.15),
+    KernelTerm("physics on GPU", ("gpu_kind",), "physics", 0.10),
+    KernelTerm("physics of model", ("model",), "physics", 0.10),
+)  # fmt: skip
+SOURCE_TERMS = tuple(j for j, t in enumerate(KERNEL_TERMS) if "source" in t.same)
+GLOBAL_TERMS = tuple(j for j, t in enumerate(KERNEL_TERMS) if "source" not in t.same)
+
+
+def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.log(np.maximum(x, 1e-12))
+
+
+def workload_coordinates(frame: Frame, physics: Physics) -> NDArray[np.float32]:
+    """Where a row lies among loads, (n, 5); one unit is about a factor of e² or one doubling."""
+    return np.stack(
+        [
+            _log(frame["concurrency"] / 32.0) / 2.0,
+            _log(frame["prompt_tokens"] / 512.0) / 2.0,
+            _log(frame["output_tokens"] / 512.0) / 2.0,
+            np.log2(frame["n_gpus"]) / 1.5,
+            _log(physics.terms["pressure"]) / 4.0,
+        ],
+        axis=1,
+    ).astype(np.float32)
+
+
+def physics_coordinates(frame: Frame, physics: Physics) -> NDArray[np.float32]:
+    """What bounds a row's step, in comparable units, (n, 19).
+
+    Quantities are taken relative to mid-range values, so that float32 distances stay exact enough.
+    """
+    t = physics.terms
+    step = t["step_s"]
+    return np.stack(
+        [
+            _log(t["batch"] / 32.0) / 2.0,
+            _log(t["pressure"]) / 3.0,
+            _log(frame["prompt_tokens"] / 512.0) / 2.0,
+            _log(frame["output_tokens"] / 512.0) / 2.0,
+            _log(frame["params"] / 2e10) / 1.5,
+            _log(frame["active"] / 2e10) / 1.5,
+            np.log2(frame["n_gpus"]) / 2.0,
+            t["weights_s"] / step * 2.0,
+            t["compute_s"] / step * 2.0,
+            t["kv_s"] / step * 2.0,
+            t["link_s"] / step * 2.0,
+            t["prefill_share"] * 2.0,
+            _log(frame["bandwidth"] / 3e12),
+            _log(frame["flops"] / 1e15),
+            frame["effective_bits"] / 8.0,
+            _log(frame["kv_heads"] / 8.0) / 2.0,
+            frame["moe"],
+            frame["mla"],
+            frame["static"],
+        ],
+        axis=1,
+    ).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelInputs:
+    """n rows as the kernel sees them.
+
+    ``codes`` int32 (n, n_terms): rows covary under a term when their codes are equal; −1 marks a
+    level that the training rows never had, which equals nothing. ``workload`` and ``physics`` are
+    float32 coordinates.
+    """
+
+    codes: NDArray[np.int32]
+    workload: NDArray[np.float32]
+    physics: NDArray[np.float32]
+
+    def take(self, index: NDArray[np.int64]) -> KernelInputs:
+        """Rows selected by ``index``."""
+        return KernelInputs(self.codes[index], self.workload[index], self.physics[index])
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.codes)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLevels:
+    """The category combinations of the training rows, one tuple of keys a term."""
+
+    keys: tuple[tuple[str, ...], ...]
+
+    @staticmethod
+    def _term_keys(frame: Frame, term: KernelTerm) -> NDArray[np.str_]:
+        parts = [
+            np.char.mod("%d", frame["n_gpus"].astype(np.int64))
+            if category == "n_gpus"
+            else frame.category(category)
+            for category in term.same
+        ]
+        keys = parts[0]
+        for part in parts[1:]:
+            keys = np.char.add(np.char.add(keys, "|"), part)
+        return np.asarray(keys, dtype=np.str_)
+
+    @classmethod
+    def from_frame(cls, frame: Frame) -> KernelLevels:
+        """Every combination present in the rows, sorted."""
+        keys = tuple(
+            tuple(str(k) for k in np.unique(cls._term_keys(frame, term))) if term.same else ()
+            for term in KERNEL_TERMS
+        )
+        return cls(keys=keys)
+
+    def inputs(self, frame: Frame, physics: Physics) -> KernelInputs:
+        """Code the rows of a frame."""
+        codes = np.zeros((frame.n, len(KERNEL_TERMS)), dtype=np.int32)
+        for j, term in enumerate(KERNEL_TERMS):
+            if not term.same:
+                continue
+            index = {key: i for i, key in enumerate(self.keys[j])}
+            found, inverse = np.unique(self._term_keys(frame, term), return_inverse=True)
+            table = np.asarray([index.get(str(key), -1) for key in found], dtype=np.int32)
+            codes[:, j] = table[inverse.ravel()]
+        return KernelInputs(
+            codes, workload_coordinates(frame, physics), physics_coordinates(frame, physics)
+        )
+
+
+def squared_distance(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Pairwise squared distances (len(a), len(b))."""
+    cross = a @ b.T
+    squares = (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1)[None, :]
+    return np.asarray(np.maximum(squares - 2.0 * cross, 0.0))
+
+
+def matern32(d2: NDArray[np.float32], length: float) -> NDArray[np.float32]:
+    """Matérn 3/2 correlation of squared distances at one length scale."""
+    r = np.sqrt(d2 * np.float32(3.0 / length**2))
+    return np.asarray((1.0 + r) * np.exp(-r))
+
+
+def covariance(
+    a: KernelInputs,
+    b: KernelInputs,
+    sd: NDArray[np.float64],
+    lengths: tuple[float, float],
+    terms: tuple[int, ...],
+) -> NDArray[np.float32]:
+    """Covariance (len(a), len(b)) of the residuals, log² units.
+
+    Args:
+        a: rows.
+        b: columns.
+        sd: standard deviation of each term (n_terms,).
+        lengths: length scales of the workload and physics distances.
+        terms: indices of the terms to add up.
+    """
+    slots = {"workload": 0, "physics": 1, "": 2}
+    sums: list[NDArray[np.float32] | None] = [None, None, None]
+    for j in terms:
+        term = KERNEL_TERMS[j]
+        variance = np.float32(sd[j] ** 2)
+        if term.same:
+            mine = np.where(a.codes[:, j] < 0, -2, a.codes[:, j])
+            part = (mine[:, None] == b.codes[:, j][None, :]) * variance
+        else:
+            part = np.full((len(a), len(b)), variance, dtype=np.float32)
+        at = slots[term.distance]
+        total = sums[at]
+        sums[at] = part if total is None else total + part
+    out = np.zeros((len(a), len(b)), dtype=np.float32)
+    for weight, length, x, y in (
+        (sums[0], lengths[0], a.workload, b.workload),
+        (sums[1], lengths[1], a.physics, b.physics),
+    ):
+        if weight is not None:
+            out += weight * matern32(squared_distance(x, y), length)
+    return out if sums[2] is None else out + sums[2]

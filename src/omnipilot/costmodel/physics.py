@@ -1,0 +1,240 @@
+"""The closed-form step-time prior: roofline arithmetic with a few fitted efficiencies.
+
+One decoding step of b sequences reads the weights and the KV cache, multiplies, and synchronises
+the tensor-parallel group; a prefill multiplies the prompt. From these follow throughput, latency,
+cache occupancy, power and cold start. COSTMODEL §1; the roofline idea is Williams et al. 2009.
+
+The fitted parameters are *effective* values (kernels, scheduling and clocks folded in), not
+hardware efficiencies. Each is a base value with ridge-shrunk offsets by engine era, source, GPU
+architecture and kernel; see :mod:`omnipilot.costmodel.physics_fit`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from omnipilot.costmodel.frame import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicsParameter:
+    """One effective parameter: its name, unit, starting value and what it stands for."""
+
+    name: str
+    unit: str
+    start: float
+    meaning: str
+
+
+PARAMETERS: tuple[PhysicsParameter, ...] = (
+    PhysicsParameter("weight_bandwidth_eff", "fraction", 0.70, "of peak bandwidth, reading weights"),
+    PhysicsParameter("kv_bandwidth_eff", "fraction", 0.50, "of peak bandwidth, reading the KV cache"),
+    PhysicsParameter("decode_compute_eff", "fraction", 0.45, "of peak FLOP/s in a decoding step"),
+    PhysicsParameter("prefill_compute_eff", "fraction", 0.50, "of peak FLOP/s in a prefill"),
+    PhysicsParameter("layer_overhead_s", "s", 15e-6, "fixed cost of one layer in one step"),
+    PhysicsParameter("step_overhead_s", "s", 2e-3, "scheduler and sampler, each step"),
+    PhysicsParameter("sequence_overhead_s", "s", 15e-6, "host work for one sequence in one step"),
+    PhysicsParameter("allreduce_latency_s", "s", 8e-6, "latency of one all-reduce"),
+    PhysicsParameter("link_bandwidth_eff", "fraction", 0.50, "of the GPU-to-GPU link"),
+    PhysicsParameter("prefill_overhead_s", "s", 5e-3, "fixed cost of one prefill"),
+    PhysicsParameter("moe_read_frac", "ratio", 1.0, "expert weights read against the uniform-routing share"),
+    PhysicsParameter("tpot_prefill_frac", "ratio", 0.8, "share of the others' prefills that stretch TPOT"),
+    PhysicsParameter("ttft_queue_frac", "ratio", 0.25, "share of the batch's prefills ahead of a request"),
+    PhysicsParameter("ttft_overhead_s", "s", 15e-3, "request handling before the first token"),
+    PhysicsParameter("kv_wait_frac", "ratio", 0.5, "share of the queue wait seen by the median request"),
+    PhysicsParameter("idle_power_frac", "fraction", 0.25, "of TDP when idle"),
+    PhysicsParameter("memory_power_frac", "fraction", 0.45, "of TDP added when memory is busy"),
+    PhysicsParameter("compute_power_frac", "fraction", 0.60, "of TDP added when compute is busy"),
+)  # fmt: skip
+PARAMETER_NAMES = tuple(p.name for p in PARAMETERS)
+START_LOG = np.log([p.start for p in PARAMETERS])
+
+# Memory that is not weights or KV cache: activations, CUDA graphs, communicators (GiB per GPU).
+# vLLM's measured range is 2 to 8 GiB (launch tables of llm-d); the cost model only needs its order.
+RESERVED_GIB = 3.0
+LOAD_BYTES_PER_S = 1.5e9
+ENGINE_INIT_S = 35.0
+COMPILE_S_PER_LAYER = 0.6
+PRIOR_TARGETS = (
+    "output_tokens_per_s", "aggregate_tokens_per_s", "request_per_s", "ttft_p50_s", "itl_p50_s",
+    "tpot_p50_s", "cold_start_s", "kv_cache_peak_frac", "power_mean_w", "sm_active_frac",
+    "tensor_active_frac",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Physics:
+    """The prior's answer for n scenarios; every array is float64 (n,).
+
+    ``log`` maps target names to natural logs of the prior in the target's unit. ``terms`` holds
+    the parts (seconds, tokens, shares) that the residual model takes as features.
+    """
+
+    log: dict[str, NDArray[np.float64]]
+    terms: dict[str, NDArray[np.float64]]
+
+
+def _expert_share(
+    experts: NDArray[np.float64], used: NDArray[np.float64], batch: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Share of the routed experts that a batch of tokens touches under uniform routing."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = 1.0 - np.exp(batch * np.log1p(-np.minimum(used / experts, 0.999999)))
+    return np.where(experts > 1, share, 1.0)
+
+
+def _smooth_min(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A minimum without a corner, within 8 % of the true one (p-norm of order 8)."""
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    return np.asarray(low * (1.0 + (low / high) ** 8) ** (-1.0 / 8.0))
+
+
+def evaluate(frame: Frame, log_theta: NDArray[np.float64]) -> Physics:
+    """Evaluate the prior.
+
+    Args:
+        frame: n scenarios.
+        log_theta: natural logs of the parameters, (n, len(PARAMETERS)), one row per scenario.
+
+    Returns:
+        Logs of every target and the terms they were made of.
+    """
+    theta = {name: np.exp(log_theta[:, j]) for j, name in enumerate(PARAMETER_NAMES)}
+    f = frame
+    n_gpus, layers = f["n_gpus"], f["layers"]
+    isl, osl = f["prompt_tokens"], f["output_tokens"]
+    link = np.where(n_gpus > 1, f["link"], 1.0)
+
+    # Memory: weights, cache of one sequence, how many sequences run at once.
+    embedding_bytes = np.where(f["embeddings_16bit"] > 0, 2.0, f["weight_bytes"])
+    body = f["params"] - f["embedding"]
+    routed = f["routed"] * f["weight_bytes"]
+    shared = (body - f["routed"]) * f["dense_bytes"]
+    weights = shared + routed + f["embedding"] * embedding_bytes
+    dense = shared + f["head"] * embedding_bytes
+    mean_context = isl + osl / 2.0
+    window = np.where(f["window_tokens"] > 0, f["window_tokens"], np.inf)
+
+    def cache_bytes(context: NDArray[np.float64]) -> NDArray[np.float64]:
+        full = f["kv_full_elements"] * context
+        sliding = f["kv_sliding_elements"] * np.minimum(context, window)
+        return np.asarray((full + sliding + f["recurrent_elements"]) * f["kv_bytes"])
+
+    shards = np.where(f["mla"] > 0, 1.0, np.minimum(n_gpus, np.maximum(f["kv_heads"], 1.0)))
+    room = f["memory_bytes"] * f["utilization"] - RESERVED_GIB * 2**30 - weights / n_gpus
+    per_sequence = np.maximum(cache_bytes(isl + osl) / shards, 1.0)
+    capacity = np.maximum(room, 0.02 * f["memory_bytes"]) / per_sequence
+    capacity = np.maximum(np.minimum(capacity, f["max_num_seqs"]), 1.0)
+    batch = np.maximum(_smooth_min(f["concurrency"], capacity), 1.0)
+    pressure = f["concurrency"] / capacity
+
+    # One decoding step of the batch.
+    share = _expert_share(f["experts"], f["experts_per_token"], batch)
+    read = np.minimum(share * theta["moe_read_frac"], 1.0)
+    t_weights = (dense + routed * read) / n_gpus / f["bandwidth"] / theta["weight_bandwidth_eff"]
+    t_compute = 2.0 * f["active"] * batch / n_gpus / f["flops"] / theta["decode_compute_eff"]
+    kv_read = batch * cache_bytes(mean_context) / shards
+    t_kv = kv_read / f["bandwidth"] / theta["kv_bandwidth_eff"]
+    per_layer = layers * theta["layer_overhead_s"] * (1.0 + 0.5 * f["moe"])
+    hops = np.where(n_gpus > 1, 1.0 + np.log2(np.maximum(n_gpus, 1.0)), 0.0)
+    ring = 2.0 * (n_gpus - 1.0) / n_gpus
+
+    def allreduce(tokens: NDArray[np.float64]) -> NDArray[np.float64]:
+        volume = ring * tokens * f["hidden"] * 2.0 / link / theta["link_bandwidth_eff"]
+        return np.asarray(2.0 * layers * (theta["allreduce_latency_s"] * hops + volume))
+
+    t_link = allreduce(batch)
+    t_host = theta["step_overhead_s"] + batch * theta["sequence_overhead_s"]
+    step = np.sqrt(t_weights**2 + t_compute**2) + t_kv + per_layer + t_host + t_link
+
+    # Prefill of one request (the vision or cross-attention parts are in the active parameters).
+    flop = 2.0 * f["active"] * isl + 2.0 * layers * f["hidden"] * isl**2
+    t_prefill = flop / n_gpus / f["flops"] / theta["prefill_compute_eff"]
+    prefill = t_prefill + allreduce(isl) + theta["prefill_overhead_s"]
+
+    # Cycle of the closed loop or of the static batch: every request decodes and prefills once.
+    static = f["static"] > 0
+    decode = osl * step
+    prefills = batch * (prefill - theta["prefill_overhead_s"]) + np.where(
+        static, theta["prefill_overhead_s"], batch * theta["prefill_overhead_s"]
+    )
+    cycle = decode + prefills
+    log_out = np.log(batch) + np.log(osl) - np.log(cycle)
+    waves = np.maximum(pressure - 1.0, 0.0)
+    first = theta["ttft_overhead_s"] + prefill + step
+    ahead = np.where(static, 1.0, theta["ttft_queue_frac"]) * (batch - 1.0)
+    ttft = first + ahead * (prefill - theta["prefill_overhead_s"])
+    ttft = ttft + theta["kv_wait_frac"] * waves * cycle
+
+    busy_memory = (t_weights + t_kv) / step
+    busy_compute = (t_compute * osl + t_prefill * batch) / cycle
+    load = (
+        theta["idle_power_frac"]
+        + theta["memory_power_frac"] * np.minimum(busy_memory, 1.0) * decode / cycle
+        + theta["compute_power_frac"] * np.minimum(busy_compute, 1.0)
+    )
+    power = n_gpus * f["tdp_w"] * np.minimum(load, 1.1)
+    occupancy = np.minimum(1.0, f["concurrency"] / np.maximum(capacity, 1.0))
+    cold = ENGINE_INIT_S + weights / LOAD_BYTES_PER_S + COMPILE_S_PER_LAYER * layers
+    device = np.minimum((t_weights + t_compute + t_kv + t_link) / step, 1.0)
+
+    def log(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.log(np.maximum(x, 1e-12))
+
+    logs = {
+        "output_tokens_per_s": log_out,
+        "aggregate_tokens_per_s": log_out + np.log((isl + osl) / osl),
+        "request_per_s": log_out - np.log(osl),
+        "ttft_p50_s": log(ttft),
+        "itl_p50_s": log(step),
+        "tpot_p50_s": log(
+            np.where(static, step, step + theta["tpot_prefill_frac"] * prefills / osl)
+        ),
+        "cold_start_s": log(cold),
+        "kv_cache_peak_frac": log(occupancy),
+        "power_mean_w": log(power),
+        "sm_active_frac": log(device),
+        "tensor_active_frac": log(np.minimum(busy_compute, 1.0)),
+    }
+    terms = {
+        "batch": batch, "capacity": capacity, "pressure": pressure, "step_s": step,
+        "prefill_s": prefill, "cycle_s": cycle, "weights_s": t_weights, "compute_s": t_compute,
+        "kv_s": t_kv, "link_s": t_link, "layer_s": per_layer, "host_s": t_host,
+        "prefill_share": prefills / cycle, "room_frac": room / f["memory_bytes"],
+        "weights_bytes": weights, "expert_share": share, "per_sequence_bytes": per_sequence,
+        "mean_context": mean_context,
+    }  # fmt: skip
+    return Physics(log=logs, terms=terms)
+
+
+def throughput_ceiling(frame: Frame) -> NDArray[np.float64]:
+    """Log output tokens/s that no engine can exceed, (n,): COSTMODEL §2.
+
+    Every efficiency is 1, nothing overlaps badly, links are free, the cache holds one byte an
+    element in all of the memory and is spread over all GPUs. Rows far above it are physically
+    impossible (echoed prompts, contexts that the model does not have) and are screened out.
+    """
+    f = frame
+    isl, osl, n_gpus = f["prompt_tokens"], f["output_tokens"], f["n_gpus"]
+    body = f["params"] - f["embedding"] - f["routed"]
+    window = np.where(f["window_tokens"] > 0, f["window_tokens"], np.inf)
+
+    def cache_elements(context: NDArray[np.float64]) -> NDArray[np.float64]:
+        sliding = f["kv_sliding_elements"] * np.minimum(context, window)
+        return np.asarray(f["kv_full_elements"] * context + sliding + f["recurrent_elements"])
+
+    room = n_gpus * f["memory_bytes"] / np.maximum(cache_elements(isl + osl), 1.0)
+    batch = np.maximum(np.minimum(f["concurrency"], room), 1.0)
+    share = _expert_share(f["experts"], f["experts_per_token"], batch)
+    read = (body + f["routed"] * np.minimum(share, 1.0)) * f["weight_bytes"] + f["head"]
+    t_memory = (read + batch * cache_elements(isl + osl / 2.0)) / n_gpus / f["bandwidth"]
+    t_compute = 2.0 * (f["active"] - f["embedding"]) * batch / n_gpus / f["flops"]
+    t_prefill = 2.0 * (f["active"] - f["embedding"]) * isl / n_gpus / f["flops"]
+    cycle = osl * np.maximum(t_memory, t_compute) + batch * t_prefill
+    return np.asarray(np.log(batch) + np.log(osl) - np.log(cycle))

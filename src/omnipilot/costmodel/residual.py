@@ -1,0 +1,209 @@
+"""The learned residual: a structured Gaussian process on log(label) − log(prior).
+
+Source, GPU kind, model and engine are random effects and load dependence is smooth around them;
+see :mod:`omnipilot.costmodel.kernel`. Terms that need the same source form one block a source, the
+others one global block; every block keeps inducing points (blocked randomly pivoted Cholesky, Chen
+et al. 2023) and the blocks are solved jointly. The fitted layer holds inducing points and weights,
+never labels. Noise is one level a source and vendor, and odd rows are down-weighted as a Student-t
+would.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from omnipilot.costmodel.hyperparameters import noise_groups
+from omnipilot.costmodel.kernel import (
+    GLOBAL_TERMS,
+    SOURCE_TERMS,
+    KernelInputs,
+    KernelLevels,
+    covariance,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from omnipilot.costmodel.frame import Frame
+    from omnipilot.costmodel.hyperparameters import Hyperparameters
+    from omnipilot.costmodel.physics import Physics
+
+JITTER = 1e-4
+STUDENT_DOF = 4.0
+REWEIGHTINGS = 2
+PIVOT_BLOCK = 64
+CHUNK_ROWS = 512
+GLOBAL = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Inducing points and weights of one block: the global one or one source's.
+
+    ``points`` m inducing inputs, ``alpha`` float64 (m,).
+    """
+
+    points: KernelInputs
+    alpha: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianLayer:
+    """A fitted layer: predicts the mean log residual. ``blocks`` maps a source ("" = global)."""
+
+    levels: KernelLevels
+    blocks: dict[str, Block]
+    hyper: Hyperparameters
+
+    @classmethod
+    def fit(
+        cls,
+        frame: Frame,
+        physics: Physics,
+        residual: NDArray[np.float64],
+        weight: NDArray[np.float64],
+        hyper: Hyperparameters,
+        *,
+        n_global: int,
+        n_source: int,
+        rng: np.random.Generator,
+    ) -> GaussianLayer:
+        """Fit the weights of the inducing points.
+
+        Args:
+            frame: n training scenarios.
+            physics: their prior.
+            residual: log residuals (n,).
+            weight: row weights (n,); 0.5 means twice the noise variance.
+            hyper: standard deviations, length scales and noise.
+            n_global: inducing points of the global block.
+            n_source: most inducing points of one source's block.
+            rng: picks the inducing points.
+        """
+        levels = KernelLevels.from_frame(frame)
+        inputs = levels.inputs(frame, physics)
+        sources = frame.category("source")
+        members = {GLOBAL: np.arange(frame.n)}
+        members |= {str(s): np.flatnonzero(sources == s) for s in np.unique(sources)}
+        chosen: dict[str, NDArray[np.int64]] = {}
+        factors: dict[str, NDArray[np.float32]] = {}
+        for name, rows in members.items():
+            terms = GLOBAL_TERMS if name == GLOBAL else SOURCE_TERMS
+            most = n_global if name == GLOBAL else n_source
+            picked, factor = _pivoted_cholesky(
+                inputs.take(rows), hyper, terms, min(most, len(rows)), rng
+            )
+            chosen[name], factors[name] = picked, factor
+        noise = hyper.noise(noise_groups(frame)) ** 2 / np.maximum(weight, 1e-6)
+        scale = np.ones(frame.n)
+        beta: dict[str, NDArray[np.float64]] = {}
+        for _ in range(REWEIGHTINGS + 1):
+            beta = _solve(factors, members, residual, scale / noise)
+            fitted = beta[GLOBAL] @ factors[GLOBAL]
+            for name, rows in members.items():
+                if name != GLOBAL:
+                    fitted[rows] += beta[name] @ factors[name]
+            scale = (STUDENT_DOF + 1.0) / (STUDENT_DOF + (residual - fitted) ** 2 / noise)
+        blocks = {}
+        for name, rows in members.items():
+            upper = factors[name][:, chosen[name]].astype(np.float64)
+            alpha = np.linalg.solve(upper, beta[name])
+            blocks[name] = Block(points=inputs.take(rows[chosen[name]]), alpha=alpha)
+        return cls(levels=levels, blocks=blocks, hyper=hyper)
+
+    def predict(self, frame: Frame, physics: Physics) -> NDArray[np.float64]:
+        """Mean log residual (n,); a source without a block gets the global part alone."""
+        inputs = self.levels.inputs(frame, physics)
+        sources = frame.category("source")
+        out = np.zeros(frame.n)
+        for name, block in self.blocks.items():
+            rows = np.arange(frame.n) if name == GLOBAL else np.flatnonzero(sources == name)
+            terms = GLOBAL_TERMS if name == GLOBAL else SOURCE_TERMS
+            alpha = block.alpha.astype(np.float32)
+            for start in range(0, len(rows), CHUNK_ROWS):
+                part = rows[start : start + CHUNK_ROWS]
+                k = covariance(
+                    inputs.take(part), block.points, self.hyper.sd, self.hyper.lengths, terms
+                )
+                out[part] += k @ alpha
+        return out
+
+
+def _solve(
+    factors: dict[str, NDArray[np.float32]],
+    members: dict[str, NDArray[np.int64]],
+    residual: NDArray[np.float64],
+    precision: NDArray[np.float64],
+) -> dict[str, NDArray[np.float64]]:
+    """Joint posterior mean of all blocks' coefficients under unit priors.
+
+    The normal matrix is an arrow: source blocks meet only through the global one, so the source
+    blocks are eliminated first.
+    """
+    shared = factors[GLOBAL]
+    w = precision.astype(np.float32)
+    gram = ((shared * w) @ shared.T).astype(np.float64)
+    gram[np.diag_indices_from(gram)] += 1.0
+    right = ((shared * w) @ residual.astype(np.float32)).astype(np.float64)
+    eliminated = {}
+    for name, rows in members.items():
+        if name == GLOBAL:
+            continue
+        f = factors[name]
+        fw = f * w[rows]
+        own = (fw @ f.T).astype(np.float64)
+        own[np.diag_indices_from(own)] += 1.0
+        cross = (fw @ shared[:, rows].T).astype(np.float64)
+        target = (fw @ residual[rows].astype(np.float32)).astype(np.float64)
+        solved = np.linalg.solve(own, np.column_stack([cross, target]))
+        gram -= cross.T @ solved[:, :-1]
+        right -= cross.T @ solved[:, -1]
+        eliminated[name] = solved
+    beta = {GLOBAL: np.linalg.solve(gram, right)}
+    for name, solved in eliminated.items():
+        beta[name] = solved[:, -1] - solved[:, :-1] @ beta[GLOBAL]
+    return beta
+
+
+def _pivoted_cholesky(
+    inputs: KernelInputs,
+    hyper: Hyperparameters,
+    terms: tuple[int, ...],
+    m: int,
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Inducing points of one block and their factor.
+
+    Returns:
+        The chosen rows, (k,) with k ≤ m, and F (k, n) with K ≈ FᵀF; F[:, chosen]ᵀ is the lower
+        Cholesky factor of the chosen rows' covariance.
+    """
+    n = len(inputs)
+    left = np.full(n, float(np.sum(hyper.sd[list(terms)] ** 2)))
+    floor = JITTER * float(left[0])
+    factor = np.zeros((m, n))
+    chosen: list[int] = []
+    while len(chosen) < m:
+        weight = np.where(left > floor, left, 0.0)
+        weight[chosen] = 0.0
+        size = min(PIVOT_BLOCK, m - len(chosen), int(np.count_nonzero(weight)))
+        if size == 0:
+            break
+        block = np.sort(rng.choice(n, size, replace=False, p=weight / weight.sum()))
+        at = len(chosen)
+        rows = inputs.take(block)
+        columns = covariance(rows, inputs, hyper.sd, hyper.lengths, terms).astype(np.float64)
+        columns -= factor[:at, block].T @ factor[:at]
+        core = columns[:, block]
+        core = (core + core.T) / 2.0
+        core[np.diag_indices_from(core)] += floor
+        lower = np.linalg.cholesky(core)
+        part = np.linalg.solve(lower, columns)
+        part[:, block] = lower.T
+        factor[at : at + size] = part
+        left -= (part**2).sum(axis=0)
+        chosen.extend(int(i) for i in block)
+    return np.asarray(chosen, dtype=np.int64), factor[: len(chosen)].astype(np.float32)
