@@ -58,6 +58,18 @@ UNDECIDABLE: Final = tuple(
 )
 
 
+KV_NOTE: Final = """\
+`KV GiB` is the measured pool of one GPU and ours. The gpt-oss-120b row says share 0.9, but its own
+figures add up to 0.95 (64.38 + 7.38 + 0.13 + 3.33 GiB of 79.2)."""
+NOT_MONOTONE: Final = """\
+- vLLM V0 turns chunked prefill on above 32,768 tokens of max_model_len: the profile run then takes
+  512 or 2,048 tokens instead of the whole length, so 35,000 may start where 29,000 does not. On one
+  side of that switch, and in V1, a longer max_model_len never helps.
+- From vLLM 0.9 on, parts of at least 70 GiB (A100 left out) profile 1,024 sequences and 8,192
+  tokens instead of 256 and 2,048: up to 7 GiB more before 0.17. With these two set, more memory
+  never hurts."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One reported launch and what the check says of it; ``why_not`` where it cannot be asked."""
@@ -301,10 +313,7 @@ def report(
         "",
         "## Measured start-up memory (vLLM 0.11.0 on H100) and reported failures",
         "",
-        (
-            "`KV GiB` is the measured pool of one GPU and ours. The gpt-oss-120b row says share 0.9,"
-            " but its own figures add up to 0.95 (64.38 + 7.38 + 0.13 + 3.33 GiB of 79.2)."
-        ),
+        *KV_NOTE.splitlines(),
         "",
         "| row | launch | reported | verdict | KV GiB |",
         "|---|---|---|---|---|",
@@ -339,17 +348,7 @@ def _reference() -> list[str]:
         "",
         "## Where more is not better",
         "",
-        (
-            "- vLLM V0 turns chunked prefill on above 32,768 tokens of max_model_len: the profile run"
-            " then takes 512 or 2,048 tokens instead of the whole length, so 35,000 may start where"
-            " 29,000 does not. Within one side of that switch, and in V1, a longer max_model_len never"
-            " helps."
-        ),
-        (
-            "- From vLLM 0.9 on, parts of at least 70 GiB (A100 left out) profile 1,024 sequences and"
-            " 8,192 tokens instead of 256 and 2,048: up to 7 GiB more before 0.17. With these two set,"
-            " more memory never hurts."
-        ),
+        *NOT_MONOTONE.splitlines(),
     ]
     return lines
 

@@ -60,6 +60,8 @@ REASON_CODES: Final[dict[str, str]] = {
 
 # Smallest share of the part that tp may reach by halving weights before another part is advised.
 _FILL_FRAC: Final = 0.95
+# Workstation Blackwell, whose peer-to-peer check may hang (hpc-agentic-recipes, rtx-no-nvlink).
+_PCIE_BLACKWELL: Final = 12.0
 _ASSUMED_GROUP: Final = (2, 4, 8, 16)
 
 
@@ -255,12 +257,13 @@ class _Judge:
             )
         if question.speculative:
             out.append("the drafter's own weights and cache are not counted")
+        gpu = question.gpu
         if (
-            question.gpu.architecture == "blackwell"
-            and question.gpu.link.startswith("pcie")
-            and (question.tensor_parallel > 1)
+            gpu.link.startswith("pcie")
+            and gpu.compute_capability >= _PCIE_BLACKWELL
+            and question.tensor_parallel > 1
         ):
-            out.append("parts without NVLink: where NCCL hangs at start-up, set NCCL_P2P_DISABLE=1")
+            out.append("where NCCL hangs at start-up without NVLink, set NCCL_P2P_DISABLE=1")
         return tuple(out)
 
     def _weights_reason(self) -> str:
