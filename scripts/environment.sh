@@ -61,13 +61,17 @@ find_uv() {
   fi
 }
 
-# ensure_environment core|dev: syncs when the lock changed or the clone moved, else costs nothing.
+# ensure_environment core|dev|gate: syncs when the lock changed or the clone moved, else costs
+# nothing. core runs the program, dev adds the tools, gate adds what training needs.
 ensure_environment() {
-  local groups=$1 stamp=$venv/.omnipilot-$1 state flags=(--frozen --inexact --quiet)
+  local kind=$1 stamp=$venv/.omnipilot-$1 state flags=(--frozen --inexact --quiet --compile-bytecode)
   state="$root $(cksum <"$root/uv.lock") $(cksum <"$root/pyproject.toml")"
   [ -x "$venv/bin/python" ] && [ -r "$stamp" ] && [ "$(cat "$stamp")" = "$state" ] && return 0
   find_uv
-  [ "$groups" = dev ] || flags+=(--no-dev)
+  case $kind in
+    core) flags+=(--no-dev) ;;
+    gate) flags+=(--extra fit) ;;
+  esac
   say "preparing the environment (once)"
   (cd "$root" && "$uv" sync "${flags[@]}") >&2 || die "the environment could not be prepared: \
 see the lines above; the package index must be reachable the first time"

@@ -12,7 +12,7 @@ import pytest
 from omnipilot.cli import app
 from omnipilot.domain.errors import AmbiguousNameError, BundleError
 
-REFUSED_AT_IMPORT = ("numpy", "rich", "lightgbm", "omnipilot.advisor", "omnipilot.costmodel")
+REFUSED_AT_IMPORT = ("numpy", "rich", "catboost", "omnipilot.advisor", "omnipilot.costmodel")
 
 
 def run_process(*args: str, **env: str) -> subprocess.CompletedProcess[str]:

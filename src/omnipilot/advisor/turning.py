@@ -70,9 +70,9 @@ def value_turning_points(
             continue
         at = (other.cost_usd - best.cost_usd) / steeper
         point = TurningPoint("value_per_token_usd", "", value_per_token_usd, at, other.arm.arm)
-        if steeper > 0 and at > value_per_token_usd and (above is None or at < above.at):
+        if steeper > 0 and at >= value_per_token_usd and (above is None or at < above.at):
             above = point
-        if steeper < 0 and 0 < at < value_per_token_usd and (below is None or at > below.at):
+        if steeper < 0 and 0 < at <= value_per_token_usd and (below is None or at > below.at):
             below = point
     return tuple(point for point in (below, above) if point is not None)
 
