@@ -28,7 +28,7 @@ _DATA: Final = Path(__file__).with_name("data")
 _WORD: Final = re.compile(r"[a-z][a-z-]*[a-z]|[a-z]")
 _OTHER_ENGINE: Final = re.compile(r"([a-z][a-z-]*[a-z])\s+v?\d")
 _NUMBER: Final = re.compile(r"(\d{1,4})\.(\d{1,3})(x)?(?:\.(\d{1,3}|x))?")
-_LAST_PATCH: Final = 99  # "0.6.x": as its last release
+_LAST_PATCH: Final = 99  # "0.6" and "0.6.x": as its last release
 _HEAD: Final = re.compile(r"For(CausalLM|ConditionalGeneration)$")
 _GENERATION: Final = re.compile(r"\bv([01])\b(?!\.)")
 # Words that stand before a version without naming an engine.
@@ -143,7 +143,6 @@ class LaunchRule:
     models: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
     moe: bool | None = None
-    mla: bool | None = None
     encoder_decoder: bool | None = None
     speculative: bool | None = None
     pipeline_from: int = 0
@@ -171,7 +170,6 @@ class LaunchRule:
         """Whether the part about the model and the launch holds."""
         return (
             (self.moe is None or self.moe == model.is_moe)
-            and (self.mla is None or self.mla == model.is_mla)
             and (not self.families or model.family in self.families)
             and (not self.models or any(m in model.base_id.lower() for m in self.models))
             and (not self.architectures or model.architecture in self.architectures)
@@ -284,8 +282,8 @@ def _support(tables: list[dict[str, Any]]) -> dict[str, Support]:
 def parse_engine_version(text: str, engine: str = "vllm") -> EngineVersion:
     """Understand a version as people write it.
 
-    The first word may name the engine; of a range or a list the first number counts; ``0.6.x`` is
-    the last 0.6 and ``0.2x`` 0.20.0; no number means the newest known version.
+    The first word may name the engine; of a range or a list the first number counts; ``0.6`` and
+    ``0.6.x`` are the last 0.6 and ``0.2x`` the last 0.20; no number means the newest known version.
 
     Args:
         text: e.g. "0.11.0", "vllm 0.25.1+cu129", "vllm 0.6.x V0", "vllm <=0.6", "".
@@ -311,7 +309,7 @@ def parse_engine_version(text: str, engine: str = "vllm") -> EngineVersion:
     version: Version
     if number is not None and stated:
         minor = int(number[2]) * (10 if number[3] else 1)
-        patch = _LAST_PATCH if number[4] == "x" else int(number[4] or 0)
+        patch = int(number[4]) if number[4] and number[4] != "x" else _LAST_PATCH
         version = (int(number[1]), minor, patch)
     else:
         version = engines()[name].latest if known else (0, 0, 0)

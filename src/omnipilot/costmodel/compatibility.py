@@ -161,7 +161,7 @@ def _rules(question: FitQuestion, version: EngineVersion) -> Obstacle | None:
         ):
             return Obstacle(
                 rule.reason_code,
-                f"{_capitalised(rule.why)} ({question.precision.name} on {gpu.kind}, "
+                f"{rule.why} ({question.precision.name} on {gpu.kind}, "
                 f"{version.text}): {rule.remedy}",
             )
     lowest = question.precision.min_compute_capability
@@ -201,10 +201,6 @@ def _length(question: FitQuestion, _version: EngineVersion) -> Obstacle | None:
     return None
 
 
-def _capitalised(text: str) -> str:
-    return text[:1].upper() + text[1:] if not text.startswith("v") else text
-
-
 _CHECKS: Final[tuple[Callable[[FitQuestion, EngineVersion], Obstacle | None], ...]] = (
-    _support, _heads, _layers, _groups, _rules, _node, _length,
+    _support, _heads, _layers, _rules, _groups, _node, _length,
 )  # fmt: skip
