@@ -303,7 +303,7 @@ def _unknown(text: str, *, allow_fetch: bool) -> str:
     close = difflib.get_close_matches(key, names, n=6, cutoff=0.6)
     near = list(dict.fromkeys(names[c] for c in close if names[c]))[:3]
     did_you_mean = f"; close: {', '.join(near)}" if near else ""
-    fetch = "" if allow_fetch else ", or let it be fetched from the hub"
+    fetch = "" if allow_fetch else ", or fetch it from the hub with --fetch"
     return (
         f"no model '{one_line(text, 80)}' in the table: give its config.json with "
         f"--model-config{fetch}{did_you_mean}"
