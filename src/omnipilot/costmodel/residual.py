@@ -114,11 +114,20 @@ class GaussianLayer:
             blocks[name] = Block(points=inputs.take(rows[chosen[name]]), alpha=alpha)
         return cls(levels=levels, blocks=blocks, hyper=hyper)
 
-    def predict(self, frame: Frame, physics: Physics) -> NDArray[np.float64]:
-        """Mean log residual (n,); a source without a block gets the global part alone."""
+    def predict(
+        self, frame: Frame, physics: Physics
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean log residual; a source without a block gets the global part alone.
+
+        Returns:
+            The mean (n,) and the similarity (n,): the largest global covariance with an inducing
+            point as a share of its greatest possible value, 1 at a measured position.
+        """
         inputs = self.levels.inputs(frame, physics)
         sources = frame.category("source")
         out = np.zeros(frame.n)
+        similarity = np.zeros(frame.n)
+        most = float(np.sum(self.hyper.sd[list(GLOBAL_TERMS)] ** 2))
         for name, block in self.blocks.items():
             rows = np.arange(frame.n) if name == GLOBAL else np.flatnonzero(sources == name)
             terms = GLOBAL_TERMS if name == GLOBAL else SOURCE_TERMS
@@ -129,7 +138,9 @@ class GaussianLayer:
                     inputs.take(part), block.points, self.hyper.sd, self.hyper.lengths, terms
                 )
                 out[part] += k @ alpha
-        return out
+                if name == GLOBAL:
+                    similarity[part] = k.max(axis=1) / most
+        return out, similarity
 
 
 def _solve(

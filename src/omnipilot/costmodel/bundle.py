@@ -1,0 +1,265 @@
+"""Model bundles on disk: a folder with ``bundle.json`` and ``arrays.npz``.
+
+Text and plain arrays only: loading one runs no code, and sizes are checked before anything is
+unpacked, so a stranger's bundle can be looked at safely. The digest over both files names the
+version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from omnipilot.costmodel.envelope import Envelope
+from omnipilot.costmodel.features import FeatureSpace
+from omnipilot.costmodel.fitted import FittedHead, FittedModel
+from omnipilot.costmodel.heads import HEADS
+from omnipilot.costmodel.hyperparameters import Hyperparameters
+from omnipilot.costmodel.kernel import KERNEL_TERMS, KernelInputs, KernelLevels
+from omnipilot.costmodel.physics import PARAMETER_NAMES
+from omnipilot.costmodel.physics_fit import PhysicsParameters
+from omnipilot.costmodel.quantiles import Forest
+from omnipilot.costmodel.residual import Block, GaussianLayer
+from omnipilot.costmodel.spread import Spread
+from omnipilot.domain.errors import BundleError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FORMAT_VERSION = 1
+DOCUMENT = "bundle.json"
+ARRAYS = "arrays.npz"
+MAX_DOCUMENT_BYTES = 32 * 2**20
+MAX_ARRAY_BYTES = 512 * 2**20
+
+
+def base_model_path() -> Path:
+    """Folder of the bundle shipped in the package."""
+    return Path(str(resources.files("omnipilot") / "base_model"))
+
+
+def save_bundle(model: FittedModel, folder: Path, card: dict[str, Any]) -> str:
+    """Write a bundle; the document goes last, so a cut write leaves no valid bundle.
+
+    Args:
+        model: what to save.
+        folder: created where missing; existing bundle files are replaced.
+        card: facts about the fit (sources, row counts, errors) that belong to the version.
+
+    Returns:
+        The version: the first 12 digits of the digest.
+    """
+    document, arrays = _encode(model)
+    document["card"] = card
+    document["digest"] = _digest(document, arrays)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (ARRAYS, DOCUMENT):
+        partial = folder / f".{name}.partial"
+        if name == ARRAYS:
+            with partial.open("wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **arrays)
+        else:
+            partial.write_text(_json(document) + "\n", encoding="utf-8")
+        os.replace(partial, folder / name)
+    return str(document["digest"])[:12]
+
+
+def load_bundle(folder: Path) -> tuple[FittedModel, dict[str, Any], str]:
+    """Read a bundle.
+
+    Returns:
+        The model, its card and its version.
+
+    Raises:
+        BundleError: missing, damaged, edited, of another format version, or too large.
+    """
+    document = _read_document(folder / DOCUMENT)
+    arrays = _read_arrays(folder / ARRAYS)
+    stated = document.pop("digest", None)
+    if stated != _digest(document, arrays):
+        raise BundleError(
+            f"the bundle in {folder} does not match its digest: it was changed or cut; "
+            "restore it or fit again"
+        )
+    try:
+        model = _decode(document, arrays)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise BundleError(f"the bundle in {folder} lacks a part: {error}") from error
+    return model, document["card"], str(stated)[:12]
+
+
+def _json(document: dict[str, Any]) -> str:
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _digest(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> str:
+    content = {k: v for k, v in document.items() if k != "digest"}
+    sha = hashlib.sha256(_json(content).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        sha.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
+        sha.update(array.tobytes())
+    return sha.hexdigest()
+
+
+def _read_document(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > MAX_DOCUMENT_BYTES:
+            raise BundleError(f"{path} is too large for a bundle")
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BundleError(
+            f"no model bundle in {path.parent} ({error.strerror}): run 'omnipilot fit'"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{path} is not valid JSON: restore it or fit again") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT_VERSION:
+        raise BundleError(
+            f"{path} is of another bundle format than {FORMAT_VERSION}: fit again with this version"
+        )
+    return document
+
+
+def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > MAX_ARRAY_BYTES:
+                raise BundleError(f"{path} unpacks to too much for a bundle")
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except OSError as error:
+        raise BundleError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, zipfile.BadZipFile, EOFError, MemoryError, NotImplementedError) as error:
+        raise BundleError(f"{path} is damaged: restore it or fit again") from error
+
+
+def _encode(model: FittedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    arrays: dict[str, NDArray[Any]] = {"physics/base": model.physics.base}
+    offsets = {}
+    for category, levels in model.physics.offsets.items():
+        offsets[category] = list(levels)
+        arrays[f"physics/{category}"] = np.stack(list(levels.values()))
+    heads = {}
+    for name, head in model.heads.items():
+        layer = head.layer
+        for i, block in enumerate(layer.blocks.values()):
+            at = f"{name}/block{i}"
+            arrays[f"{at}/codes"] = block.points.codes.astype(np.int16)
+            arrays[f"{at}/workload"] = block.points.workload
+            arrays[f"{at}/physics"] = block.points.physics
+            arrays[f"{at}/alpha"] = block.alpha
+        arrays[f"{name}/sd"] = layer.hyper.sd
+        spreads = {}
+        for label, spread in head.spreads.items():
+            at = f"{name}/{label}"
+            arrays[f"{at}/features"] = spread.forest.features.astype(np.int16)
+            arrays[f"{at}/thresholds"] = spread.forest.thresholds
+            arrays[f"{at}/leaves"] = spread.forest.leaves
+            arrays[f"{at}/bias"] = spread.forest.bias
+            spreads[label] = {
+                "levels": spread.space.levels,
+                "offset": spread.offset,
+                "source_offsets": spread.source_offsets,
+                "n_rows": spread.n_rows,
+                "n_groups": spread.n_groups,
+                "crossing_rate": spread.crossing_rate,
+                "nested_coverage": spread.nested_coverage,
+                "mape": spread.mape,
+                "median_ape": spread.median_ape,
+            }
+        heads[name] = {
+            "n_rows": head.n_rows,
+            "blocks": list(layer.blocks),
+            "keys": layer.levels.keys,
+            "lengths": layer.hyper.lengths,
+            "noise_sd": layer.hyper.noise_sd,
+            "group_noise_sd": layer.hyper.group_noise_sd,
+            "spreads": spreads,
+        }
+    e = model.envelope
+    document = {
+        "format": FORMAT_VERSION,
+        "physics_parameters": PARAMETER_NAMES,
+        "kernel_terms": [t.name for t in KERNEL_TERMS],
+        "physics_offsets": offsets,
+        "heads": heads,
+        "envelope": {
+            "levels": e.levels,
+            "ranges": e.ranges,
+            "novelty": e.novelty,
+            "engine_eras": e.engine_eras,
+            "cells": e.cells,
+        },
+    }
+    return document, arrays
+
+
+def _decode(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> FittedModel:
+    if document["physics_parameters"] != list(PARAMETER_NAMES):
+        raise BundleError("the bundle has other physics parameters: fit again with this version")
+    if document["kernel_terms"] != [t.name for t in KERNEL_TERMS]:
+        raise BundleError("the bundle has other kernel terms: fit again with this version")
+    physics = PhysicsParameters(
+        base=arrays["physics/base"],
+        offsets={
+            category: dict(zip(levels, arrays[f"physics/{category}"], strict=True))
+            for category, levels in document["physics_offsets"].items()
+        },
+    )
+    by_name = {head.name: head for head in HEADS}
+    heads = {}
+    for name, d in document["heads"].items():
+        blocks = {}
+        for i, label in enumerate(d["blocks"]):
+            at = f"{name}/block{i}"
+            points = KernelInputs(
+                arrays[f"{at}/codes"].astype(np.int32),
+                arrays[f"{at}/workload"],
+                arrays[f"{at}/physics"],
+            )
+            blocks[label] = Block(points=points, alpha=arrays[f"{at}/alpha"])
+        hyper = Hyperparameters(
+            sd=arrays[f"{name}/sd"],
+            lengths=(d["lengths"][0], d["lengths"][1]),
+            noise_sd=d["noise_sd"],
+            group_noise_sd=d["group_noise_sd"],
+        )
+        levels = KernelLevels(keys=tuple(tuple(k) for k in d["keys"]))
+        spreads = {
+            label: Spread(
+                space=FeatureSpace({k: tuple(v) for k, v in s["levels"].items()}),
+                forest=Forest(
+                    features=arrays[f"{name}/{label}/features"].astype(np.int32),
+                    thresholds=arrays[f"{name}/{label}/thresholds"],
+                    leaves=arrays[f"{name}/{label}/leaves"],
+                    bias=arrays[f"{name}/{label}/bias"],
+                ),
+                offset=s["offset"],
+                source_offsets=s["source_offsets"],
+                n_rows=s["n_rows"],
+                n_groups=s["n_groups"],
+                crossing_rate=s["crossing_rate"],
+                nested_coverage=s["nested_coverage"],
+                mape=s["mape"],
+                median_ape=s["median_ape"],
+            )
+            for label, s in d["spreads"].items()
+        }
+        layer = GaussianLayer(levels=levels, blocks=blocks, hyper=hyper)
+        heads[name] = FittedHead(by_name[name], layer, spreads, d["n_rows"])
+    e = document["envelope"]
+    envelope = Envelope(
+        levels={k: tuple(v) for k, v in e["levels"].items()},
+        ranges={k: (v[0], v[1]) for k, v in e["ranges"].items()},
+        novelty={k: tuple(v) for k, v in e["novelty"].items()},
+        engine_eras=tuple(e["engine_eras"]),
+        cells=tuple(tuple(c) for c in e["cells"]),
+    )
+    return FittedModel(physics=physics, heads=heads, envelope=envelope)

@@ -1,0 +1,232 @@
+"""The support envelope: what was measured, on seven axes, and the measured cells themselves.
+
+Any axis out of the envelope makes an answer low confidence whatever its interval (paper §3.2).
+Novel models and sources inside the envelope are medium; confidence is high only where the source
+itself has rows near by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from omnipilot.costmodel.novelty import CLASS_NAMES, SEEN, novelty_of, training_levels
+from omnipilot.domain.prediction import Confidence, SupportVerdict
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from omnipilot.costmodel.frame import Frame
+
+# Similarity to the nearest inducing point (share of the global covariance) below which the rows
+# near by are too few to call an answer supported by its neighbourhood.
+SPARSE_SIMILARITY = 0.35
+NEAR_SIMILARITY = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One support axis: a set of levels (``category``) or a range of values (``column``)."""
+
+    name: str
+    category: str = ""
+    column: str = ""
+    unit: str = ""
+
+
+AXES: tuple[Axis, ...] = (
+    Axis("family", category="family"),
+    Axis("parameters", column="params", unit="parameters"),
+    Axis("GPU kind", category="gpu_kind"),
+    Axis("tensor parallel", column="n_gpus", unit="GPUs"),
+    Axis("precision", category="precision"),
+    Axis("concurrency", column="concurrency", unit="requests"),
+    Axis("context", column="context", unit="tokens"),
+)
+
+
+def _axis_values(frame: Frame, column: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Values of a numeric axis and which of them the source stated."""
+    stated = np.ones(frame.n, dtype=bool)
+    if column == "context":
+        stated = frame["prompt_known"] > 0
+        return frame["prompt_tokens"] + frame["output_tokens"], stated
+    if column == "concurrency":
+        stated = frame["concurrency_known"] > 0
+    return frame[column], stated
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Measured rows of one arm and model: how many, over which loads, and how far they are.
+
+    ``distance`` is 0 for the same arm, model and load; 1 is about a factor of e in one quantity.
+    """
+
+    source: str
+    model: str
+    gpu: str
+    n_gpus: int
+    precision: str
+    rows: int
+    concurrency_range: tuple[float, float]
+    context_range: tuple[float, float]
+    distance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What the training rows cover.
+
+    ``levels`` and ``ranges`` describe the axes, ``novelty`` the levels of the novelty classes,
+    ``engine_eras`` the software seen. ``cells`` holds one tuple a (source, model, GPU kind, GPUs,
+    precision): those keys, rows, concurrency and context ranges, log parameters.
+    """
+
+    levels: dict[str, tuple[str, ...]]
+    ranges: dict[str, tuple[float, float]]
+    novelty: dict[str, tuple[str, ...]]
+    engine_eras: tuple[str, ...]
+    cells: tuple[tuple[str, str, str, int, str, int, float, float, float, float, float], ...]
+
+    @classmethod
+    def from_frame(cls, frame: Frame) -> Envelope:
+        """Describe the training rows."""
+        levels, ranges = {}, {}
+        for axis in AXES:
+            if axis.category:
+                used = np.unique(frame.codes[axis.category])
+                levels[axis.name] = tuple(frame.levels[axis.category][i] for i in used)
+            else:
+                values, stated = _axis_values(frame, axis.column)
+                values = values[stated] if stated.any() else values
+                ranges[axis.name] = (float(values.min()), float(values.max()))
+        eras = np.unique(frame.codes["engine_era"])
+        return cls(
+            levels=levels,
+            ranges=ranges,
+            novelty=training_levels(frame),
+            engine_eras=tuple(frame.levels["engine_era"][i] for i in eras),
+            cells=_cells(frame),
+        )
+
+    def support(self, frame: Frame, similarity: NDArray[np.float64]) -> list[SupportVerdict]:
+        """Judge n questions.
+
+        Args:
+            frame: the questions.
+            similarity: share of the global covariance with the nearest inducing point (n,).
+        """
+        violations: list[list[str]] = [[] for _ in range(frame.n)]
+        for axis in AXES:
+            if axis.category:
+                known = set(self.levels[axis.name])
+                out = [level not in known for level in frame.levels[axis.category]]
+                rows = np.flatnonzero(np.asarray(out)[frame.codes[axis.category]])
+                for i in rows:
+                    level = frame.levels[axis.category][frame.codes[axis.category][i]]
+                    violations[i].append(f"{axis.name} '{level}' has no measured row")
+                continue
+            low, high = self.ranges[axis.name]
+            values, stated = _axis_values(frame, axis.column)
+            for i in np.flatnonzero(stated & ((values < low * 0.999) | (values > high * 1.001))):
+                violations[i].append(
+                    f"{axis.name} {values[i]:,.0f} {axis.unit} is outside the measured "
+                    f"{low:,.0f} to {high:,.0f}"
+                )
+        novelty = novelty_of(frame, self.novelty)
+        known_models = set(self.novelty["model"])
+        new_model = np.asarray([m not in known_models for m in frame.levels["model"]])[
+            frame.codes["model"]
+        ]
+        new_era = np.asarray([e not in self.engine_eras for e in frame.levels["engine_era"]])[
+            frame.codes["engine_era"]
+        ]
+        verdicts = []
+        for i in range(frame.n):
+            name = CLASS_NAMES[novelty[i]]
+            reasons = []
+            if name == "source":
+                reasons.append("no row of this site yet: the interval is that of an unseen source")
+            if new_model[i]:
+                reasons.append("no row of this model")
+            if new_era[i]:
+                reasons.append("no row of this engine version")
+            if similarity[i] < SPARSE_SIMILARITY:
+                reasons.append("few measured rows near this question")
+            confidence: Confidence = "medium"
+            if violations[i] or similarity[i] < SPARSE_SIMILARITY:
+                confidence = "low"
+            elif name == SEEN and similarity[i] >= NEAR_SIMILARITY and not new_era[i]:
+                confidence = "high"
+            verdicts.append(
+                SupportVerdict(
+                    supported=not violations[i],
+                    violations=tuple(violations[i]),
+                    novelty=name,
+                    distance=float(-np.log(max(similarity[i], 1e-6))),
+                    confidence=confidence,
+                    reasons=tuple(reasons),
+                )
+            )
+        return verdicts
+
+    def evidence(self, frame: Frame, k: int) -> list[Evidence]:
+        """The ``k`` measured arms nearest to the single question of ``frame``, nearest first."""
+        params = float(np.log(frame["params"][0]))
+        n_gpus = float(np.log(frame["n_gpus"][0]))
+        load = float(np.log(frame["concurrency"][0]))
+        context = float(np.log(frame["prompt_tokens"][0] + frame["output_tokens"][0]))
+        text = {c: frame.levels[c][frame.codes[c][0]] for c in
+                ("source", "model", "gpu_kind", "precision")}  # fmt: skip
+
+        def outside(value: float, low: float, high: float) -> float:
+            return max(float(np.log(max(low, 1.0))) - value, value - float(np.log(high)), 0.0)
+
+        found = []
+        for source, model, gpu, gpus, precision, rows, c0, c1, t0, t1, size in self.cells:
+            distance = (
+                abs(size - params)
+                + 0.5 * (model != text["model"])
+                + 1.0 * (gpu != text["gpu_kind"])
+                + abs(float(np.log(gpus)) - n_gpus)
+                + 0.5 * (precision != text["precision"])
+                + 0.25 * (source != text["source"])
+                + 0.5 * outside(load, c0, c1)
+                + 0.5 * outside(context, t0, t1)
+            )
+            found.append(
+                Evidence(source, model, gpu, gpus, precision, rows, (c0, c1), (t0, t1),
+                         round(distance, 3))  # fmt: skip
+            )
+        return sorted(found, key=lambda e: (e.distance, -e.rows, e.source, e.model, e.gpu))[:k]
+
+
+def _cells(
+    frame: Frame,
+) -> tuple[tuple[str, str, str, int, str, int, float, float, float, float, float], ...]:
+    """Rows counted by source, model, GPU kind, GPUs and precision."""
+    names = ("source", "model", "gpu_kind", "precision")
+    n_gpus = frame["n_gpus"].astype(np.int64)
+    table = np.column_stack([*(frame.codes[c] for c in names), n_gpus])
+    keys, inverse = np.unique(table, axis=0, return_inverse=True)
+    inverse = inverse.ravel()
+    context = frame["prompt_tokens"] + frame["output_tokens"]
+    out = []
+    for i, key in enumerate(keys):
+        rows = np.flatnonzero(inverse == i)
+        source, model, gpu, precision = (
+            frame.levels[c][key[j]] for j, c in enumerate(names)
+        )
+        concurrency = frame["concurrency"][rows]
+        out.append(
+            (
+                source, model, gpu, int(key[4]), precision, len(rows),
+                float(concurrency.min()), float(concurrency.max()),
+                float(context[rows].min()), float(context[rows].max()),
+                float(np.log(frame["params"][rows[0]])),
+            )  # fmt: skip
+        )
+    return tuple(out)

@@ -1,0 +1,176 @@
+"""Fitting the whole cost model: prior, residual layers, spreads, offsets and envelope.
+
+The same function trains the shipped bundle, a site's bundle and every fold of an evaluation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from omnipilot.costmodel.envelope import Envelope
+from omnipilot.costmodel.fitted import FittedHead, FittedModel
+from omnipilot.costmodel.folds import group_folds
+from omnipilot.costmodel.heads import HEADS, MIN_LABELLED_ROWS, Head, lead_labels
+from omnipilot.costmodel.hyperparameters import Hyperparameters, tune
+from omnipilot.costmodel.novelty import CLASS_NAMES, NOVELTY, SEEN
+from omnipilot.costmodel.physics import throughput_ceiling
+from omnipilot.costmodel.physics_fit import PhysicsParameters, fit_physics
+from omnipilot.costmodel.residual import GaussianLayer
+from omnipilot.costmodel.spread import Spread, fit_spread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from omnipilot.costmodel.frame import Frame
+    from omnipilot.costmodel.novelty import NoveltyClass
+
+N_GLOBAL = 600
+N_SOURCE = 1600
+FOLDS = 5
+# A row this far above the ceiling is physically impossible (COSTMODEL §2).
+CEILING_MARGIN_LOG = float(np.log(1.3))
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSet:
+    """Rows to learn from.
+
+    ``labels`` maps every target to the natural log of its label (n,), NaN where missing; ``cells``
+    names each row's workload cell (n,); ``weight`` (n,).
+    """
+
+    frame: Frame
+    labels: dict[str, NDArray[np.float64]]
+    cells: NDArray[np.str_]
+    weight: NDArray[np.float64]
+
+    def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> TrainingSet:
+        """Rows selected by ``index``."""
+        return TrainingSet(
+            frame=self.frame.take(index),
+            labels={k: v[index] for k, v in self.labels.items()},
+            cells=self.cells[index],
+            weight=self.weight[index],
+        )
+
+    def groups(self, novelty: NoveltyClass) -> NDArray[np.str_]:
+        """Group of each row in a novelty class: its cell, model, family, GPU kind or source."""
+        return self.frame.category(novelty.category) if novelty.category else self.cells
+
+
+def screen(frame: Frame, labels: Mapping[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
+    """Rows whose output rate is physically impossible, (n,)."""
+    output = lead_labels(frame, labels)["output_tokens_per_s"]
+    with np.errstate(invalid="ignore"):
+        return np.asarray(output > throughput_ceiling(frame) + CEILING_MARGIN_LOG)
+
+
+def fit_cost_model(
+    data: TrainingSet,
+    *,
+    heads: Sequence[Head] = HEADS,
+    classes: Sequence[str] = CLASS_NAMES,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda _: None,
+) -> FittedModel:
+    """Fit the cost model.
+
+    Args:
+        data: screened rows with status ok.
+        heads: the heads to fit; a head with fewer than 15 labelled rows is left to the prior.
+        classes: novelty classes to calibrate.
+        seed: the same rows and seed give the same model, bit for bit.
+        progress: told in words what is being done.
+    """
+    labels = lead_labels(data.frame, data.labels)
+    progress("physics prior")
+    physics = fit_physics(data.frame, labels, data.weight)
+    fitted: dict[str, FittedHead] = {}
+    tuned: dict[str, Hyperparameters] = {}
+    used = [h for h in heads if np.isfinite(labels[h.lead]).sum() >= MIN_LABELLED_ROWS]
+    for head in used:
+        progress(f"residual layer: {head.name}")
+        rows = np.flatnonzero(np.isfinite(labels[head.lead]))
+        frame = data.frame.take(rows)
+        prior = physics.evaluate(frame)
+        residual = labels[head.lead][rows] - prior.log[head.lead]
+        rng = np.random.default_rng([seed, HEADS.index(head)])
+        tuned[head.name] = tune(frame, prior, residual, rng)
+        layer = GaussianLayer.fit(
+            frame, prior, residual, data.weight[rows], tuned[head.name],
+            n_global=N_GLOBAL, n_source=N_SOURCE, rng=rng,
+        )  # fmt: skip
+        fitted[head.name] = FittedHead(head=head, layer=layer, spreads={}, n_rows=len(rows))
+    for novelty in NOVELTY:
+        if novelty.name not in classes:
+            continue
+        errors = _held_out_errors(data, labels, used, novelty, physics, tuned, seed, progress)
+        for head in used:
+            spread = _spread(data, labels, head, novelty, physics, errors[head.name], seed)
+            if spread is not None:
+                fitted[head.name].spreads[novelty.name] = spread
+    return FittedModel(physics=physics, heads=fitted, envelope=Envelope.from_frame(data.frame))
+
+
+def _held_out_errors(
+    data: TrainingSet,
+    labels: Mapping[str, NDArray[np.float64]],
+    heads: Sequence[Head],
+    novelty: NoveltyClass,
+    physics: PhysicsParameters,
+    tuned: Mapping[str, Hyperparameters],
+    seed: int,
+    progress: Callable[[str], None],
+) -> dict[str, NDArray[np.float64]]:
+    """Log label − centre of every row, predicted with its group held out; NaN without label."""
+    n = data.frame.n
+    fold = group_folds(data.groups(novelty), FOLDS, np.random.default_rng(seed))
+    errors = {head.name: np.full(n, np.nan) for head in heads}
+    folds = int(fold.max()) + 1
+    for k in range(folds if folds > 1 else 0):
+        progress(f"calibration: unseen {novelty.category or 'cell'}, fold {k + 1} of {folds}")
+        train, test = fold != k, fold == k
+        refit = fit_physics(
+            data.frame.take(train), {t: v[train] for t, v in labels.items()},
+            data.weight[train], physics,
+        )  # fmt: skip
+        for head in heads:
+            known = np.isfinite(labels[head.lead])
+            a, b = np.flatnonzero(train & known), np.flatnonzero(test & known)
+            if len(a) < MIN_LABELLED_ROWS or len(b) == 0:
+                continue
+            frame, frame_test = data.frame.take(a), data.frame.take(b)
+            prior, prior_test = refit.evaluate(frame), refit.evaluate(frame_test)
+            layer = GaussianLayer.fit(
+                frame, prior, labels[head.lead][a] - prior.log[head.lead], data.weight[a],
+                tuned[head.name], n_global=N_GLOBAL, n_source=N_SOURCE,
+                rng=np.random.default_rng([seed, k]),
+            )  # fmt: skip
+            centre = prior_test.log[head.lead] + layer.predict(frame_test, prior_test)[0]
+            errors[head.name][b] = labels[head.lead][b] - centre
+    return errors
+
+
+def _spread(
+    data: TrainingSet,
+    labels: Mapping[str, NDArray[np.float64]],
+    head: Head,
+    novelty: NoveltyClass,
+    physics: PhysicsParameters,
+    error: NDArray[np.float64],
+    seed: int,
+) -> Spread | None:
+    """Spread of one head in one class; None with too few held-out errors."""
+    rows = np.flatnonzero(np.isfinite(labels[head.lead]) & np.isfinite(error))
+    if len(rows) < MIN_LABELLED_ROWS:
+        return None
+    frame = data.frame.take(rows)
+    return fit_spread(
+        frame, physics.evaluate(frame), error[rows], data.groups(novelty)[rows],
+        novelty.withheld, by_source=novelty.name == SEEN, seed=seed,
+    )  # fmt: skip

@@ -1,0 +1,124 @@
+"""Measured rows as a training set: resolved, screened, counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from omnipilot.catalog.scenario import ScenarioBuilder
+from omnipilot.collect import collect_csv, find_tables
+from omnipilot.costmodel.fit import TrainingSet, screen
+from omnipilot.costmodel.frame import build_frame
+from omnipilot.domain.errors import BadInputError, UsageError
+from omnipilot.domain.rows import InferenceRun
+from omnipilot.domain.targets import TARGET_NAMES
+from omnipilot.store import cell_of, is_usable, label_matrix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from omnipilot.catalog import Catalog
+    from omnipilot.domain.rejection import Rejection
+    from omnipilot.domain.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """Rows left out of a training set, by reason."""
+
+    not_ok: int
+    duplicate: int
+    unresolved: int
+    rejected: int
+    physically_impossible: int
+    no_label: int
+
+    @property
+    def total(self) -> int:
+        """All rows left out."""
+        return (
+            self.not_ok + self.duplicate + self.unresolved + self.rejected
+            + self.physically_impossible + self.no_label
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A training set, the runs behind its rows (same order) and what was left out."""
+
+    data: TrainingSet
+    runs: tuple[InferenceRun, ...]
+    excluded: Excluded
+    screened_by_source: dict[str, int]
+
+
+def read_runs(folder: Path) -> list[InferenceRun | Rejection]:
+    """Read every normalised table of a data folder, in file order.
+
+    Raises:
+        BadInputError: the folder holds no table.
+    """
+    tables = find_tables(folder)
+    if not tables:
+        raise BadInputError(f"{folder} holds no table of measured rows")
+    return [item for table in tables for item in collect_csv(table)]
+
+
+def build_dataset(items: Iterable[InferenceRun | Rejection], catalog: Catalog) -> Dataset:
+    """Resolve and screen measured rows.
+
+    Left out and counted: failed runs, exact repeats, names without a catalogue entry, rows without
+    any label, and rows whose output rate is physically impossible (COSTMODEL §2).
+
+    Raises:
+        BadInputError: no usable row is left.
+    """
+    builder = ScenarioBuilder(catalog)
+    runs: list[InferenceRun] = []
+    scenarios: list[Scenario] = []
+    seen: set[str] = set()
+    counts = dict.fromkeys(("not_ok", "duplicate", "unresolved", "rejected", "no_label"), 0)
+    for item in items:
+        if not isinstance(item, InferenceRun):
+            counts["rejected"] += 1
+            continue
+        if not is_usable(item):
+            counts["not_ok"] += 1
+            continue
+        if not item.labels:
+            counts["no_label"] += 1
+            continue
+        key = repr(item)
+        if key in seen:
+            counts["duplicate"] += 1
+            continue
+        seen.add(key)
+        try:
+            scenarios.append(builder.scenario(item))
+        except UsageError:
+            counts["unresolved"] += 1
+            continue
+        runs.append(item)
+    if not runs:
+        raise BadInputError("no usable measured row: nothing to learn from")
+    frame = build_frame(scenarios)
+    table = label_matrix(runs)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(np.where(table > 0, table, np.nan))
+    labels = {name: logs[:, j] for j, name in enumerate(TARGET_NAMES)}
+    cells = np.asarray(
+        [cell_of(run, s.model.base_id) for run, s in zip(runs, scenarios, strict=True)]
+    )
+    impossible = screen(frame, labels)
+    sources = frame.category("source")
+    by_source = {
+        str(s): int(np.count_nonzero(impossible & (sources == s)))
+        for s in np.unique(sources[impossible])
+    }
+    keep = np.flatnonzero(~impossible)
+    data = TrainingSet(frame=frame, labels=labels, cells=cells, weight=np.ones(frame.n)).take(keep)
+    excluded = Excluded(physically_impossible=int(impossible.sum()), **counts)
+    return Dataset(data, tuple(runs[i] for i in keep), excluded, by_source)
