@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from omnipilot.costmodel.envelope import Evidence
 from omnipilot.domain import TARGET_BY_NAME, TARGET_NAMES, SupportVerdict, TargetPrediction
 
 if TYPE_CHECKING:
@@ -18,21 +19,6 @@ if TYPE_CHECKING:
 
 SPREAD = 1.25
 PRIOR_ONLY = frozenset({"cold_start_s", "kv_cache_peak_frac"})
-
-
-@dataclass(frozen=True)
-class Cell:
-    """Evidence in the form that the advisor passes on."""
-
-    source: str
-    model: str
-    gpu: str
-    n_gpus: int
-    precision: str
-    rows: int
-    concurrency_range: tuple[float, float]
-    context_range: tuple[float, float]
-    distance: float
 
 
 def median(scenario: Scenario, name: str) -> float:
@@ -93,8 +79,8 @@ class StandInModel:
         out = (f"GPU kind {scenario.gpu.kind} was never measured",)
         return SupportVerdict(False, out, "gpu", 2.0, "low")
 
-    def evidence(self, scenario: Scenario, k: int) -> list[Cell]:
-        cell = Cell(
+    def evidence(self, scenario: Scenario, k: int) -> list[Evidence]:
+        cell = Evidence(
             "round_numbers", scenario.model.base_id, scenario.gpu.kind, scenario.n_gpus,
             scenario.precision.name, 10, (1.0, 256.0), (1024.0, 4096.0), 0.5,
         )  # fmt: skip

@@ -11,6 +11,7 @@ from omnipilot.advisor.question import Explanation, LoadChange
 if TYPE_CHECKING:
     from omnipilot.advisor.advisor import Advisor
     from omnipilot.advisor.question import Question
+    from omnipilot.costmodel.predict import Evidence
 
 EVIDENCE_CELLS: Final = 5
 LOAD_FACTORS: Final = (0.25, 0.5, 2.0, 4.0)
@@ -20,7 +21,7 @@ def explain(advisor: Advisor, question: Question) -> Explanation:
     """Answer one question with its grounds; see :meth:`omnipilot.advisor.Advisor.explain`."""
     advice = advise(advisor, question)
     ranked = advice.recommendation.ranked
-    evidence = ()
+    evidence: tuple[Evidence, ...] = ()
     if ranked:
         request = advice.recommendation.request
         scenario = scenario_of(advisor, ranked[0].arm, request, advice.model)

@@ -29,14 +29,18 @@ class CommandEntry(NamedTuple):
 
 
 COMMANDS: Final[dict[str, CommandEntry]] = {
-    "advise": CommandEntry("advise", "advise", "Rank GPU kind, tensor parallel and precision."),
+    "advise": CommandEntry(
+        "advise", "advise", "Rank GPU kind, tensor parallel and precision for a model and a load."
+    ),
     "explain": CommandEntry("explain", "explain", "Show why the advice is what it is."),
     "fits": CommandEntry("fits", "fits", "Say whether a configuration starts, and why not."),
     "predict": CommandEntry("predict", "predict", "Predict every row of a CSV file."),
     "data": CommandEntry("data", "data", "Import measured runs and show what is stored."),
     "fit": CommandEntry("fit", "fit", "Train a cost-model bundle on measured rows."),
-    "evaluate": CommandEntry("evaluate", "evaluate", "Measure the cost model on held-out rows."),
-    "models": CommandEntry("models", "models", "List the bundled model architectures."),
+    "evaluate": CommandEntry(
+        "evaluate", "evaluate", "Measure the cost model on rows it has not seen."
+    ),
+    "models": CommandEntry("models", "models", "Show the cost models that answer."),
 }
 
 

@@ -42,7 +42,7 @@ def evaluate(
     home: Path | None,
     form: str,
 ) -> int:
-    """Measure the cost model on rows that it has not seen.
+    """Measure the cost model on rows it has not seen.
 
     Each fold fits the whole shipped pipeline without the held-out groups and predicts them. mape,
     median_ape and coverage are fractions.

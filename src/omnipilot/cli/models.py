@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group(no_args_is_help=False)
 def models() -> None:
-    """Show the cost models that answer, and what they learned.
+    """Show the cost models that answer.
 
     \b
     Example:
