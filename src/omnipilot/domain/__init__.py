@@ -23,14 +23,15 @@ from omnipilot.domain.recommendation import (
     UtilityTerms,
 )
 from omnipilot.domain.request import ServingRequest, Slo
-from omnipilot.domain.rows import InferenceRun
+from omnipilot.domain.rows import ClusterJob, InferenceRun, JobStatistics, Row
 from omnipilot.domain.scenario import Scenario
 from omnipilot.domain.targets import QUANTILES, TARGET_BY_NAME, TARGET_NAMES, TARGETS, Target
 
 __all__ = [
     "QUANTILES", "TARGETS", "TARGET_BY_NAME", "TARGET_NAMES", "Abstention", "AmbiguousNameError",
-    "Arm", "BadInputError", "BundleError", "FitVerdict", "GpuSpec", "InfeasibleArm",
-    "InferenceRun", "ModelArch", "OmniPilotError", "PrecisionSpec", "RankedArm", "Recommendation",
-    "Scenario", "ServingRequest", "Slo", "StackFingerprint", "StateError", "SupportVerdict",
+    "Arm", "BadInputError", "BundleError", "ClusterJob", "FitVerdict", "GpuSpec", "InfeasibleArm",
+    "InferenceRun", "JobStatistics", "ModelArch", "OmniPilotError", "PrecisionSpec", "RankedArm",
+    "Recommendation", "Row", "Scenario", "ServingRequest", "Slo", "StackFingerprint",
+    "StateError", "SupportVerdict",
     "Target", "TargetPrediction", "UnknownNameError", "UsageError", "UtilityTerms",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from omnipilot.domain.arm import StackFingerprint
 
@@ -38,3 +38,107 @@ class InferenceRun:
     stack: StackFingerprint = field(default_factory=StackFingerprint)
     kind: str = "inference_run"
     schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterJob:
+    """One ended run of one scheduler job; a requeued job has one row a run.
+
+    Times are Unix seconds, 0 where there is none (``start_s`` of a job that never started).
+    ``gpu`` is the kind as the site's scheduler names it: "" where untyped or without GPUs, kinds
+    joined with "+" where there are several. GPUs are those allocated, or those requested where the
+    job never started. Of people only keyed hashes are kept, of the job's name only its class.
+
+    Args:
+        job_id: as Slurm shows it: ``123``, ``123_4`` (array task), ``123+0`` (heterogeneous part),
+            ``123_[5-9]`` (array tasks that never started).
+        n_tasks: array tasks that this record stands for.
+        state: Slurm's state of an ended job; ``ended_by`` tells for CANCELLED whether the "user"
+            or the "system" (root) did it, "" where not told.
+        exit_code: -1 where not told, as ``exit_signal`` and ``restarts``.
+        job_class: "vllm" where the job's name looks like a vLLM server, "other", "" without a name.
+        time_limit_s: 0 where unlimited or not told.
+        jobstats: "ok" where the three tuples below are filled, else why not: "" (no record),
+            "short", "none", "damaged", "oversized".
+        gpu_utilization_frac: mean over the run, one a GPU, (n_gpus,).
+        gpu_memory_used_gib: peak over the run, one a GPU, (n_gpus,).
+        gpu_memory_total_gib: one a GPU, (n_gpus,).
+    """
+
+    source: str
+    cluster: str
+    job_id: str
+    state: str
+    gpu: str
+    n_gpus: int
+    raw_job_id: int = 0
+    n_tasks: int = 1
+    partition: str = ""
+    user_hash: str = ""
+    account_hash: str = ""
+    job_class: str = ""
+    ended_by: str = ""
+    exit_code: int = -1
+    exit_signal: int = -1
+    restarts: int = -1
+    submit_s: int = 0
+    eligible_s: int = 0
+    start_s: int = 0
+    end_s: int = 0
+    elapsed_s: int = 0
+    time_limit_s: int = 0
+    n_nodes: int = 0
+    n_cpus: int = 0
+    jobstats: str = ""
+    gpu_utilization_frac: tuple[float, ...] = ()
+    gpu_memory_used_gib: tuple[float, ...] = ()
+    gpu_memory_total_gib: tuple[float, ...] = ()
+    stack: StackFingerprint = field(default_factory=StackFingerprint)
+    kind: str = "cluster_job"
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def queue_wait_s(self) -> int | None:
+        """Seconds from eligible to start; None where either is unknown or they are out of order.
+
+        Counted from eligible, not from submission: a requeued job is held back on purpose first.
+        """
+        if 0 < self.eligible_s <= self.start_s:
+            return self.start_s - self.eligible_s
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatistics:
+    """What jobstats recorded of one job, apart from its accounting record.
+
+    Args:
+        job_id: "" where the source does not tell.
+        elapsed_s: seconds that the job ran.
+        n_nodes: nodes in the record.
+        gpu_utilization_frac: mean over the run, one a GPU, (n_gpus,).
+        gpu_memory_used_gib: peak over the run, one a GPU, (n_gpus,).
+        gpu_memory_total_gib: one a GPU, (n_gpus,).
+        n_cpus: over all nodes.
+        cpu_seconds: CPU time over all nodes.
+        memory_used_gib: sum over nodes of the peak main memory.
+        memory_total_gib: sum over nodes of the main memory allotted.
+    """
+
+    source: str
+    job_id: str
+    elapsed_s: float
+    n_nodes: int
+    gpu_utilization_frac: tuple[float, ...] = ()
+    gpu_memory_used_gib: tuple[float, ...] = ()
+    gpu_memory_total_gib: tuple[float, ...] = ()
+    n_cpus: int = 0
+    cpu_seconds: float = 0.0
+    memory_used_gib: float = 0.0
+    memory_total_gib: float = 0.0
+    stack: StackFingerprint = field(default_factory=StackFingerprint)
+    kind: str = "job_statistics"
+    schema_version: int = SCHEMA_VERSION
+
+
+Row: TypeAlias = InferenceRun | ClusterJob | JobStatistics

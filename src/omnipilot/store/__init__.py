@@ -10,10 +10,10 @@ from omnipilot.store.dataset import (
     load_runs,
 )
 from omnipilot.store.ingest import ImportReport, StoreStats, import_file, import_items, stats
-from omnipilot.store.log import AppendReport, ReadTally, Store
+from omnipilot.store.log import CLUSTER_LOG_NAME, AppendReport, ReadTally, Store
 
 __all__ = [
-    "AppendReport", "ImportReport", "ReadTally", "Store", "StoreStats", "StoredRow", "cell_key",
-    "cell_of", "freshness_weights", "import_file", "import_items", "is_usable", "label_matrix",
-    "load_runs", "stats",
+    "CLUSTER_LOG_NAME", "AppendReport", "ImportReport", "ReadTally", "Store", "StoreStats",
+    "StoredRow", "cell_key", "cell_of", "freshness_weights", "import_file", "import_items",
+    "is_usable", "label_matrix", "load_runs", "stats",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from omnipilot.domain.errors import BadInputError
-from omnipilot.domain.rows import SCHEMA_VERSION, InferenceRun
+from omnipilot.domain.rows import SCHEMA_VERSION, ClusterJob, InferenceRun, JobStatistics, Row
 from omnipilot.store.migrate import upgrade
 
 if TYPE_CHECKING:
@@ -27,7 +27,11 @@ __all__ = [
 ]  # fmt: skip
 
 # Kinds of rows by the name in their ``kind`` field; a new kind is one entry.
-ROW_TYPES: Final[dict[str, type[InferenceRun]]] = {"inference_run": InferenceRun}
+ROW_TYPES: Final[dict[str, type[Row]]] = {
+    "inference_run": InferenceRun,
+    "cluster_job": ClusterJob,
+    "job_statistics": JobStatistics,
+}
 
 LINE_BYTES: Final = 2**20
 _HEAD: Final = b'{"content_hash":"'
@@ -35,6 +39,14 @@ _DIGEST_END: Final = len(_HEAD) + 64
 
 _FLOAT_FIELDS: Final = {
     row: tuple(f.name for f in fields(row) if f.type in {"float", float})
+    for row in ROW_TYPES.values()
+}
+_FLOAT_TUPLES: Final = {
+    row: tuple(f.name for f in fields(row) if f.type == "tuple[float, ...]")
+    for row in ROW_TYPES.values()
+}
+_FLOAT_MAPPINGS: Final = {
+    row: tuple(f.name for f in fields(row) if f.type == "dict[str, float]")
     for row in ROW_TYPES.values()
 }
 
@@ -79,12 +91,12 @@ class EncodedRow(NamedTuple):
 class StoredRow:
     """One row of the log with when it was taken in (Unix seconds)."""
 
-    row: InferenceRun
+    row: Row
     content_hash: str
     ingested_at_s: float
 
 
-def encode_row(row: InferenceRun) -> EncodedRow:
+def encode_row(row: Row) -> EncodedRow:
     """Encode one row canonically: 64 and 64.0 in a float field are the same content.
 
     Raises:
@@ -97,28 +109,39 @@ def encode_row(row: InferenceRun) -> EncodedRow:
     except (UnicodeEncodeError, OverflowError, TypeError, msgspec.MsgspecError) as error:
         raise BadInputError(f"a row of kind {row.kind} cannot be stored: {error}") from error
     # JSON has no NaN and no infinity: msgspec writes null (which may also stand inside a text).
-    if b":null" in payload and None in _leaves(_object_decoder.decode(payload)):
+    if b"null" in payload and None in _leaves(_object_decoder.decode(payload)):
         raise BadInputError(f"a row of kind {row.kind} holds a number that is not finite")
     if len(payload) > LINE_BYTES - 256:
         raise BadInputError(f"a row of kind {row.kind} is longer than {LINE_BYTES} bytes")
     return EncodedRow(hashlib.sha256(payload).digest(), payload)
 
 
-def _holds_floats(row: InferenceRun) -> bool:
+def _holds_floats(row: Row) -> bool:
     # Plain loops: this runs for every row, and generators would double its time.
-    for name in _FLOAT_FIELDS[type(row)]:
+    of = type(row)
+    for name in _FLOAT_FIELDS[of]:
         if type(getattr(row, name)) is not float:
             return False
-    for value in row.labels.values():  # noqa: SIM110
-        if type(value) is not float:
-            return False
+    for name in _FLOAT_TUPLES[of]:
+        for value in getattr(row, name):
+            if type(value) is not float:
+                return False
+    for name in _FLOAT_MAPPINGS[of]:
+        for value in getattr(row, name).values():
+            if type(value) is not float:
+                return False
     return True
 
 
 def _leaves(fields: Mapping[str, Any]) -> list[Any]:
-    """Give the values of an object and of the objects right below it."""
-    nested = [value for value in fields.values() if isinstance(value, dict)]
-    return [*fields.values(), *(leaf for inner in nested for leaf in inner.values())]
+    """Give the values of an object and of the objects and lists right below it."""
+    leaves = list(fields.values())
+    for value in fields.values():
+        if isinstance(value, dict):
+            leaves.extend(value.values())
+        elif isinstance(value, list):
+            leaves.extend(value)
+    return leaves
 
 
 def digest_of_line(line: bytes) -> bytes | None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from omnipilot.domain.rejection import Rejection
+    from omnipilot.domain.rows import Row
 
 __all__ = [
     "FRESHNESS_CUTOFF_WINDOWS", "USABLE_STATUSES", "cell_key", "cell_of", "freshness_weights",
@@ -30,15 +31,15 @@ USABLE_STATUSES: Final = ("ok", "ok_some_oom")
 FRESHNESS_CUTOFF_WINDOWS: Final = 4.0
 
 
-def load_runs(source: Store | Iterable[InferenceRun | Rejection]) -> list[InferenceRun]:
-    """Load the runs of a store, or those that a collector yields (its rejections left out).
+def load_runs(source: Store | Iterable[Row | Rejection]) -> list[InferenceRun]:
+    """Load the runs of a store, or those that a collector yields; other items are left out.
 
     Raises:
         StateError: the store cannot be read.
         BadInputError: the collector's file cannot be read.
     """
     if isinstance(source, Store):
-        return [stored.row for stored in source.rows()]
+        return [s.row for s in source.rows() if isinstance(s.row, InferenceRun)]
     return [item for item in source if isinstance(item, InferenceRun)]
 
 

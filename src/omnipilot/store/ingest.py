@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import IO
 
-    from omnipilot.domain.rows import InferenceRun
+    from omnipilot.domain.rows import Row
     from omnipilot.store.log import Store
 
 __all__ = ["ImportReport", "StoreStats", "import_file", "import_items", "stats"]
@@ -75,7 +75,7 @@ class StoreStats:
 def import_file(
     store: Store,
     path: Path,
-    collect: Callable[[Path], Iterable[InferenceRun | Rejection]],
+    collect: Callable[[Path], Iterable[Row | Rejection]],
     *,
     now_s: float,
     on_progress: Callable[[int], None] | None = None,
@@ -102,7 +102,7 @@ def import_file(
 
 def import_items(
     store: Store,
-    items: Iterable[InferenceRun | Rejection],
+    items: Iterable[Row | Rejection],
     *,
     now_s: float,
     on_progress: Callable[[int], None] | None = None,
@@ -160,8 +160,10 @@ def stats(store: Store) -> StoreStats:
     tally = ReadTally()
     for stored in store.rows(tally):
         for group, counter in counts.items():
-            counter[getattr(stored.row, group)] += 1
-        labels.update(stored.row.labels.keys())
+            value = getattr(stored.row, group, None)
+            if value is not None:
+                counter[value] += 1
+        labels.update(list(getattr(stored.row, "labels", ())))
         at_s = stored.ingested_at_s
         first_s = at_s if first_s is None else min(first_s, at_s)
         last_s = at_s if last_s is None else max(last_s, at_s)

@@ -1,4 +1,4 @@
-"""The append-only log of typed rows, ``HOME/history.jsonl``.
+"""The append-only logs of typed rows, ``HOME/history.jsonl`` and ``HOME/cluster_history.jsonl``.
 
 A row is written once however often it is given (its content hash is the key), by any number of
 processes at a time (a lock on a side file, one append a batch, fsync before success is told). A
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from omnipilot.domain.rows import InferenceRun
+    from omnipilot.domain.rows import Row
 
-__all__ = ["AppendReport", "ReadTally", "Store"]
+__all__ = ["CLUSTER_LOG_NAME", "LOG_NAME", "AppendReport", "ReadTally", "Store"]
 
 LOG_NAME: Final = "history.jsonl"
+CLUSTER_LOG_NAME: Final = "cluster_history.jsonl"
 _BATCH_BYTES: Final = 4 * 2**20
 _BLOCK_BYTES: Final = 2**16
 _LOG_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
@@ -94,6 +95,7 @@ class Store:
 
     Args:
         home: the site's folder; made (0700) when the first row is written.
+        log_name: file in it: the site's own runs, or what the whole cluster did.
         lock_timeout_s: longest wait for another writer.
 
     Example:
@@ -108,21 +110,25 @@ class Store:
         (AppendReport(accepted=1, duplicate=1), AppendReport(accepted=0, duplicate=1))
     """
 
-    def __init__(self, home: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
+    def __init__(
+        self, home: Path, *, log_name: str = LOG_NAME, lock_timeout_s: float = LOCK_TIMEOUT_S
+    ) -> None:
         self.home = home
-        self.path = home / LOG_NAME
-        self._lock_path = home / f"{LOG_NAME}.lock"
+        self.path = home / log_name
+        self._lock_path = home / f"{log_name}.lock"
         self._lock_timeout_s = lock_timeout_s
         self._index = _Index()
 
     @classmethod
-    def open(cls, home: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Store:
+    def open(
+        cls, home: Path, *, log_name: str = LOG_NAME, lock_timeout_s: float = LOCK_TIMEOUT_S
+    ) -> Store:
         """Open a site's store and repair a torn last line where the folder can be written.
 
         Raises:
             StateError: the log is there and cannot be read.
         """
-        store = cls(home, lock_timeout_s=lock_timeout_s)
+        store = cls(home, log_name=log_name, lock_timeout_s=lock_timeout_s)
         with _state_errors(store.path):
             try:
                 with store.path.open("rb") as stream:
@@ -134,7 +140,7 @@ class Store:
                 pass
         return store
 
-    def append(self, rows: Iterable[InferenceRun], now_s: float) -> AppendReport:
+    def append(self, rows: Iterable[Row], now_s: float) -> AppendReport:
         """Write the rows that the log does not hold yet; all of them or, on an error, none.
 
         Args:
@@ -179,7 +185,7 @@ class Store:
 
     def torn_files(self) -> list[Path]:
         """List the files that hold line ends cut by crashes."""
-        return sorted(self.home.glob(f"{LOG_NAME}.torn-*"))
+        return sorted(self.home.glob(f"{self.path.name}.torn-*"))
 
     @contextmanager
     def _writing(self) -> Iterator[BinaryIO]:
@@ -237,7 +243,7 @@ class Store:
 
     def _keep_aside(self, fd: int, start_bytes: int, end_bytes: int) -> None:
         n = len(self.torn_files()) + 1
-        while (path := self.home / f"{LOG_NAME}.torn-{n}").exists():
+        while (path := self.home / f"{self.path.name}.torn-{n}").exists():
             n += 1
         aside = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
