@@ -1,0 +1,183 @@
+"""Physical lines of an untrusted text file, plain or gzip-compressed, in bounded memory.
+
+A file from elsewhere may be binary, hold a line of many megabytes or expand to terabytes. What
+makes it another thing than text is a :class:`BadInputError`; damage within it is the reader's.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import stat
+import zlib
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
+
+from omnipilot.domain.errors import BadInputError
+from omnipilot.domain.rejection import Rejection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["Limits", "Lines", "decode_line", "open_lines", "printable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one input file may cost.
+
+    Args:
+        line_bytes: longest record; a longer line is refused and passed over unread.
+        record_lines: most physical lines that one quoted record may span.
+        file_bytes: most decompressed bytes of one file.
+        expansion_ratio: most decompressed bytes a compressed byte; checked after
+            ``expansion_floor_bytes``. Real tables reach about 20, a gzip bomb 1000.
+        expansion_floor_bytes: decompressed bytes below which no ratio is checked.
+    """
+
+    line_bytes: int = 2**20
+    record_lines: int = 100
+    file_bytes: int = 4 * 2**30
+    expansion_ratio: float = 200.0
+    expansion_floor_bytes: int = 64 * 2**20
+
+
+_GZIP: Final = b"\x1f\x8b"
+# First bytes of files that people take for text, and what to do about it.
+_NOT_TEXT: Final[tuple[tuple[bytes, str], ...]] = (
+    (b"PK\x03\x04", "a zip or Excel file: export the sheet as CSV, or unpack it"),
+    (b"PAR1", "a Parquet file: export it as text"),
+    (b"BZh", "compressed with bzip2: use plain text or gzip"),
+    (b"\xfd7zXZ", "compressed with xz: use plain text or gzip"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd: use plain text or gzip"),
+    (_GZIP, "compressed with gzip twice: decompress it once"),
+    (b"\xff\xfe", "UTF-16 text: save it as UTF-8"),
+    (b"\xfe\xff", "UTF-16 text: save it as UTF-8"),
+)
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+def printable(text: str, limit: int = 40) -> str:
+    """Shorten a foreign text for a message and take its control characters out."""
+    shown = "".join(c if c.isprintable() else "?" for c in text[: limit + 1])
+    return shown if len(shown) <= limit else shown[:limit] + "…"
+
+
+def decode_line(number: int, line: bytes, limits: Limits) -> str | Rejection:
+    """Decode one line without its end, or say why it is no text."""
+    if len(line) > limits.line_bytes:
+        return Rejection(number, f"longer than {limits.line_bytes} bytes", "line too long")
+    if b"\0" in line:
+        return Rejection(number, "holds a NUL byte", "NUL byte")
+    try:
+        return line.decode().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        reason = f"not UTF-8 text (byte {line[error.start]:#04x}): save the file as UTF-8"
+        return Rejection(number, reason, "not UTF-8")
+
+
+@contextmanager
+def open_lines(path: Path, limits: Limits, wanted: str) -> Iterator[Lines]:
+    """Open a plain or gzip-compressed text file.
+
+    Args:
+        path: a regular file; gzip is told by its first bytes, not by its name.
+        limits: what the file may cost.
+        wanted: what the file should be, with its article ("a CSV file").
+
+    Raises:
+        BadInputError: here or while lines are read: the file cannot be opened, is empty, is not
+            text, is a damaged gzip file or exceeds ``limits.file_bytes`` or
+            ``limits.expansion_ratio``.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise BadInputError(f"{path} is not a regular file: give {wanted}")
+        with path.open("rb") as raw:
+            yield Lines(path, raw, limits, wanted)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        message = f"{path} is a damaged or cut gzip file ({error}): fetch it again"
+        raise BadInputError(message) from error
+    except OSError as error:
+        raise BadInputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+class Lines:
+    """Physical lines with their numbers, and a place to put lines back."""
+
+    def __init__(self, path: Path, raw: BinaryIO, limits: Limits, wanted: str) -> None:
+        self.limits = limits
+        self._path = path
+        self._raw = raw
+        self._put_back: deque[tuple[int, bytes]] = deque()
+        self._stream = self._open(raw, wanted)
+        self._line = 0
+        self._bytes_read = 0
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        """Give the lines to the end of the file; see :meth:`next_line`."""
+        while (at := self.next_line()) is not None:
+            yield at
+
+    def next_line(self) -> tuple[int, bytes] | None:
+        """Give the next line, cut at one byte above the limit; None at the end."""
+        if self._put_back:
+            return self._put_back.popleft()
+        most = self.limits.line_bytes + 1
+        line = self._stream.readline(most)
+        if not line:
+            return None
+        self._line += 1
+        self._count(len(line))
+        rest = line
+        while len(rest) == most and not rest.endswith(b"\n"):
+            rest = self._stream.readline(most)
+            self._count(len(rest))
+        return self._line, line
+
+    def put_back(self, lines: list[tuple[int, bytes]]) -> None:
+        """Give ``lines`` again before any other."""
+        self._put_back.extendleft(reversed(lines))
+
+    def read_all(self) -> bytes:
+        """Read what is left of the file, within ``limits.file_bytes``."""
+        blocks = []
+        while block := self._stream.read(2**20):
+            self._count(len(block))
+            blocks.append(block)
+        return b"".join(blocks)
+
+    def _open(self, raw: BinaryIO, wanted: str) -> io.BufferedReader:
+        stream = cast("io.BufferedReader", raw)
+        if stream.peek(2)[:2] == _GZIP:
+            # GzipFile is a BufferedIOBase, not a RawIOBase, but offers the readinto() needed here.
+            inner = cast("io.RawIOBase", gzip.GzipFile(fileobj=raw, mode="rb"))
+            stream = io.BufferedReader(inner, buffer_size=2**16)
+        head = stream.peek(8)[:8]
+        if not head:
+            raise BadInputError(f"{self._path} is empty: give {wanted}")
+        for magic, what in _NOT_TEXT:
+            if head.startswith(magic):
+                raise BadInputError(f"{self._path} is not {wanted}: it is {what}")
+        if head.startswith(_BOM):
+            stream.read(len(_BOM))
+        return stream
+
+    def _count(self, n_bytes: int) -> None:
+        self._bytes_read += n_bytes
+        if self._bytes_read > self.limits.file_bytes:
+            raise BadInputError(
+                f"{self._path} holds more than {self.limits.file_bytes / 2**20:.0f} MiB of text: "
+                "split it into smaller files"
+            )
+        if (
+            self._bytes_read > self.limits.expansion_floor_bytes
+            and self._bytes_read > self.limits.expansion_ratio * self._raw.tell()
+        ):
+            raise BadInputError(
+                f"{self._path} expands more than {self.limits.expansion_ratio:.0f} times: "
+                "refused as a gzip bomb"
+            )
