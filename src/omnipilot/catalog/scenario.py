@@ -63,7 +63,7 @@ class ScenarioBuilder:
         )
 
     def _precision(self, text: str, model: ModelArch, gpu: GpuSpec) -> PrecisionSpec:
-        name = text.split("/unknown")[0].strip().lower()
+        name = text.split("/unknown", maxsplit=1)[0].strip().lower()
         if name == "fp4" and model.native_precision == "mxfp4":
             name = "mxfp4"
         if not name:

@@ -31,7 +31,7 @@ def repair_quantiles(q: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArr
         The sorted quantiles and which rows crossed, (n,).
     """
     crossed = (np.diff(q, axis=1) < 0).any(axis=1)
-    return np.sort(q, axis=1), crossed
+    return np.sort(q, axis=1), np.asarray(crossed)
 
 
 def conformity_scores(y: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np.float64]:

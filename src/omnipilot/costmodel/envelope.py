@@ -125,13 +125,14 @@ class Envelope:
                 known = set(self.levels[axis.name])
                 out = [level not in known for level in frame.levels[axis.category]]
                 rows = np.flatnonzero(np.asarray(out)[frame.codes[axis.category]])
-                for i in rows:
+                for i in rows.tolist():
                     level = frame.levels[axis.category][frame.codes[axis.category][i]]
                     violations[i].append(f"{axis.name} '{level}' has no measured row")
                 continue
             low, high = self.ranges[axis.name]
             values, stated = _axis_values(frame, axis.column)
-            for i in np.flatnonzero(stated & ((values < low * 0.999) | (values > high * 1.001))):
+            outside = (values < low * 0.999) | (values > high * 1.001)
+            for i in np.flatnonzero(stated & outside).tolist():
                 violations[i].append(
                     f"{axis.name} {values[i]:,.0f} {axis.unit} is outside the measured "
                     f"{low:,.0f} to {high:,.0f}"
@@ -197,10 +198,10 @@ class Envelope:
                 + 0.5 * outside(load, c0, c1)
                 + 0.5 * outside(context, t0, t1)
             )
-            found.append(
-                Evidence(source, model, gpu, gpus, precision, rows, (c0, c1), (t0, t1),
-                         round(distance, 3))  # fmt: skip
+            item = Evidence(
+                source, model, gpu, gpus, precision, rows, (c0, c1), (t0, t1), round(distance, 3)
             )
+            found.append(item)
         return sorted(found, key=lambda e: (e.distance, -e.rows, e.source, e.model, e.gpu))[:k]
 
 
@@ -217,16 +218,13 @@ def _cells(
     out = []
     for i, key in enumerate(keys):
         rows = np.flatnonzero(inverse == i)
-        source, model, gpu, precision = (
-            frame.levels[c][key[j]] for j, c in enumerate(names)
-        )
+        source, model, gpu, precision = (frame.levels[c][key[j]] for j, c in enumerate(names))
         concurrency = frame["concurrency"][rows]
-        out.append(
-            (
-                source, model, gpu, int(key[4]), precision, len(rows),
-                float(concurrency.min()), float(concurrency.max()),
-                float(context[rows].min()), float(context[rows].max()),
-                float(np.log(frame["params"][rows[0]])),
-            )  # fmt: skip
-        )
+        cell = (
+            source, model, gpu, int(key[4]), precision, len(rows),
+            float(concurrency.min()), float(concurrency.max()),
+            float(context[rows].min()), float(context[rows].max()),
+            float(np.log(frame["params"][rows[0]])),
+        )  # fmt: skip
+        out.append(cell)
     return tuple(out)

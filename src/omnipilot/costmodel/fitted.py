@@ -132,4 +132,6 @@ class FittedModel:
                 value = np.minimum(value, limit[:, None])
             values[target.name] = value
         support = self.envelope.support(frame, similarity)
-        return Answers(values=values, crossed=crossed, source=source, support=support, physics=prior)
+        return Answers(
+            values=values, crossed=crossed, source=source, support=support, physics=prior
+        )

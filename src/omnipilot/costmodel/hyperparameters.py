@@ -22,7 +22,7 @@ CLUSTER_ROWS = 40
 
 @dataclass(frozen=True, slots=True)
 class Hyperparameters:
-    """Standard deviations of the terms (n_terms,), two length scales, noise by group (log units)."""
+    """Standard deviations (n_terms,), two length scales and noise by group, in log units."""
 
     sd: NDArray[np.float64]
     lengths: tuple[float, float]
@@ -49,6 +49,23 @@ def clusters(frame: Frame) -> NDArray[np.int64]:
     return np.unique(table, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
 
 
+def _whole_clusters(
+    cluster: NDArray[np.int64], rows: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Rows of clusters in random order, at most ``CLUSTER_ROWS`` of each, ``rows`` or more."""
+    chosen: list[NDArray[np.int64]] = []
+    total = 0
+    for c in rng.permutation(np.unique(cluster)):
+        members = np.flatnonzero(cluster == c)
+        if len(members) > CLUSTER_ROWS:
+            members = np.sort(rng.choice(members, CLUSTER_ROWS, replace=False))
+        chosen.append(members)
+        total += len(members)
+        if total >= rows:
+            break
+    return np.concatenate(chosen)
+
+
 def tune(
     frame: Frame,
     physics: Physics,
@@ -70,24 +87,12 @@ def tune(
     """
     from scipy.optimize import minimize  # noqa: PLC0415 - training only
 
-    cluster = clusters(frame)
-    order = rng.permutation(np.unique(cluster))
-    chosen: list[NDArray[np.int64]] = []
-    total = 0
-    for c in order:
-        members = np.flatnonzero(cluster == c)
-        if len(members) > CLUSTER_ROWS:
-            members = np.sort(rng.choice(members, CLUSTER_ROWS, replace=False))
-        chosen.append(members)
-        total += len(members)
-        if total >= rows:
-            break
-    index = np.concatenate(chosen)
+    index = _whole_clusters(clusters(frame), rows, rng)
     inputs = KernelLevels.from_frame(frame).inputs(frame, physics).take(index)
     y = residual[index]
     groups, group_of = np.unique(noise_groups(frame)[index], return_inverse=True)
     group_of = group_of.ravel()
-    n, n_terms, n_groups = len(index), len(KERNEL_TERMS), len(groups)
+    n_terms, n_groups = len(KERNEL_TERMS), len(groups)
     masks = [
         (inputs.codes[:, j][:, None] == inputs.codes[:, j][None, :]).astype(np.float64)
         for j in range(n_terms)

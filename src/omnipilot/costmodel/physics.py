@@ -33,8 +33,8 @@ class PhysicsParameter:
 
 
 PARAMETERS: tuple[PhysicsParameter, ...] = (
-    PhysicsParameter("weight_bandwidth_eff", "fraction", 0.70, "of peak bandwidth, reading weights"),
-    PhysicsParameter("kv_bandwidth_eff", "fraction", 0.50, "of peak bandwidth, reading the KV cache"),
+    PhysicsParameter("weight_bandwidth_eff", "fraction", 0.70, "of peak bandwidth, by weights"),
+    PhysicsParameter("kv_bandwidth_eff", "fraction", 0.50, "of peak bandwidth, by the KV cache"),
     PhysicsParameter("decode_compute_eff", "fraction", 0.45, "of peak FLOP/s in a decoding step"),
     PhysicsParameter("prefill_compute_eff", "fraction", 0.50, "of peak FLOP/s in a prefill"),
     PhysicsParameter("layer_overhead_s", "s", 15e-6, "fixed cost of one layer in one step"),
@@ -43,11 +43,11 @@ PARAMETERS: tuple[PhysicsParameter, ...] = (
     PhysicsParameter("allreduce_latency_s", "s", 8e-6, "latency of one all-reduce"),
     PhysicsParameter("link_bandwidth_eff", "fraction", 0.50, "of the GPU-to-GPU link"),
     PhysicsParameter("prefill_overhead_s", "s", 5e-3, "fixed cost of one prefill"),
-    PhysicsParameter("moe_read_frac", "ratio", 1.0, "expert weights read against the uniform-routing share"),
-    PhysicsParameter("tpot_prefill_frac", "ratio", 0.8, "share of the others' prefills that stretch TPOT"),
-    PhysicsParameter("ttft_queue_frac", "ratio", 0.25, "share of the batch's prefills ahead of a request"),
+    PhysicsParameter("moe_read_frac", "ratio", 1.0, "experts read, uniform routing = 1"),
+    PhysicsParameter("tpot_prefill_frac", "ratio", 0.8, "share of prefills that stretch TPOT"),
+    PhysicsParameter("ttft_queue_frac", "ratio", 0.25, "share of the batch prefilled first"),
     PhysicsParameter("ttft_overhead_s", "s", 15e-3, "request handling before the first token"),
-    PhysicsParameter("kv_wait_frac", "ratio", 0.5, "share of the queue wait seen by the median request"),
+    PhysicsParameter("kv_wait_frac", "ratio", 0.5, "share of queue wait at the median"),
     PhysicsParameter("idle_power_frac", "fraction", 0.25, "of TDP when idle"),
     PhysicsParameter("memory_power_frac", "fraction", 0.45, "of TDP added when memory is busy"),
     PhysicsParameter("compute_power_frac", "fraction", 0.60, "of TDP added when compute is busy"),
@@ -95,7 +95,9 @@ def _smooth_min(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.fl
     return np.asarray(low * (1.0 + (low / high) ** 8) ** (-1.0 / 8.0))
 
 
-def evaluate(frame: Frame, log_theta: NDArray[np.float64]) -> Physics:
+def evaluate(  # noqa: PLR0915 - one closed form, read from top to bottom
+    frame: Frame, log_theta: NDArray[np.float64]
+) -> Physics:
     """Evaluate the prior.
 
     Args:

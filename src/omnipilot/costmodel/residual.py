@@ -52,7 +52,11 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class GaussianLayer:
-    """A fitted layer: predicts the mean log residual. ``blocks`` maps a source ("" = global)."""
+    """A fitted layer: predicts the mean log residual.
+
+    ``blocks`` maps a source to its block, "" to the global one; rows without a source name have
+    the global part alone.
+    """
 
     levels: KernelLevels
     blocks: dict[str, Block]
@@ -87,7 +91,7 @@ class GaussianLayer:
         inputs = levels.inputs(frame, physics)
         sources = frame.category("source")
         members = {GLOBAL: np.arange(frame.n)}
-        members |= {str(s): np.flatnonzero(sources == s) for s in np.unique(sources)}
+        members |= {str(s): np.flatnonzero(sources == s) for s in np.unique(sources) if s != GLOBAL}
         chosen: dict[str, NDArray[np.int64]] = {}
         factors: dict[str, NDArray[np.float32]] = {}
         for name, rows in members.items():
@@ -110,7 +114,7 @@ class GaussianLayer:
         blocks = {}
         for name, rows in members.items():
             upper = factors[name][:, chosen[name]].astype(np.float64)
-            alpha = np.linalg.solve(upper, beta[name])
+            alpha = np.asarray(np.linalg.solve(upper, beta[name]), dtype=np.float64)
             blocks[name] = Block(points=inputs.take(rows[chosen[name]]), alpha=alpha)
         return cls(levels=levels, blocks=blocks, hyper=hyper)
 
@@ -173,9 +177,9 @@ def _solve(
         gram -= cross.T @ solved[:, :-1]
         right -= cross.T @ solved[:, -1]
         eliminated[name] = solved
-    beta = {GLOBAL: np.linalg.solve(gram, right)}
+    beta = {GLOBAL: np.asarray(np.linalg.solve(gram, right), dtype=np.float64)}
     for name, solved in eliminated.items():
-        beta[name] = solved[:, -1] - solved[:, :-1] @ beta[GLOBAL]
+        beta[name] = np.asarray(solved[:, -1] - solved[:, :-1] @ beta[GLOBAL], dtype=np.float64)
     return beta
 
 

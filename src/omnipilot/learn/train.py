@@ -84,8 +84,9 @@ def render_card(version: str, card: dict[str, Any]) -> str:
     """The model card as Markdown."""
     lines = [
         f"# Cost model {version}", "",
-        f"Fitted on {card['rows']:,} measured rows in {card['cells']:,} workload cells. The bundle "
-        "holds parameters (prior, inducing points, trees, offsets) and counts, not the rows.", "",
+        (f"Fitted on {card['rows']:,} measured rows in {card['cells']:,} workload cells. The "
+         "bundle holds parameters (prior, inducing points, trees, offsets) and counts, not the "
+         "rows."), "",
         "## Sources", "", "| source | rows | repository | licence |", "|---|---:|---|---|",
     ]  # fmt: skip
     lines += [
@@ -99,8 +100,8 @@ def render_card(version: str, card: dict[str, Any]) -> str:
     lines += [
         "", "A target without labels is answered by the physics prior alone and marked so.", "",
         "## Held-out errors", "",
-        "Each class holds out whole groups: cells (seen), models, families, GPU kinds, sources. "
-        "Coverage is of the 80 % interval with offsets sized on disjoint groups.", "",
+        ("Each class holds out whole groups: cells (seen), models, families, GPU kinds, sources. "
+         "Coverage is of the 80 % interval with offsets sized on disjoint groups."), "",
         "| head | class | rows | groups | MAPE | median APE | coverage | raw crossing |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]  # fmt: skip
