@@ -23,7 +23,14 @@ from omnipilot.domain.recommendation import (
     UtilityTerms,
 )
 from omnipilot.domain.request import ServingRequest, Slo
-from omnipilot.domain.rows import ClusterJob, InferenceRun, JobStatistics, Row
+from omnipilot.domain.rows import (
+    ClusterJob,
+    InferenceRun,
+    JobStatistics,
+    Row,
+    ServingWindow,
+    StartupRun,
+)
 from omnipilot.domain.scenario import Scenario
 from omnipilot.domain.targets import QUANTILES, TARGET_BY_NAME, TARGET_NAMES, TARGETS, Target
 
@@ -31,7 +38,7 @@ __all__ = [
     "QUANTILES", "TARGETS", "TARGET_BY_NAME", "TARGET_NAMES", "Abstention", "AmbiguousNameError",
     "Arm", "BadInputError", "BundleError", "ClusterJob", "FitVerdict", "GpuSpec", "InfeasibleArm",
     "InferenceRun", "JobStatistics", "ModelArch", "OmniPilotError", "PrecisionSpec", "RankedArm",
-    "Recommendation", "Row", "Scenario", "ServingRequest", "Slo", "StackFingerprint",
-    "StateError", "SupportVerdict",
-    "Target", "TargetPrediction", "UnknownNameError", "UsageError", "UtilityTerms",
+    "Recommendation", "Row", "Scenario", "ServingRequest", "ServingWindow", "Slo",
+    "StackFingerprint", "StartupRun", "StateError", "SupportVerdict", "Target",
+    "TargetPrediction", "UnknownNameError", "UsageError", "UtilityTerms",
 ]  # fmt: skip

@@ -141,4 +141,82 @@ class JobStatistics:
     schema_version: int = SCHEMA_VERSION
 
 
-Row: TypeAlias = InferenceRun | ClusterJob | JobStatistics
+@dataclass(frozen=True, slots=True)
+class StartupRun:
+    """One start of an engine, as its log tells it.
+
+    ``labels`` maps names of :data:`omnipilot.domain.labels.STARTUP_LABELS` to values; what the
+    log does not print is absent. No text of the log is kept, so no path and no user name.
+
+    Args:
+        n_gpus: GPUs of the deployment, 0 where not told, as the parallel sizes below.
+        status: "ok" for a start that got ready (however it was stopped later), else the status
+            that :data:`omnipilot.domain.labels.FAILURES` gives the failure.
+        failure: class of the failure, "" for none.
+        stage: how far the start came: "config", "weights", "profiling", "kv_cache",
+            "graph_capture", "initialised", "ready".
+        error_type: name of the exception that decided the class, "" for none.
+        stopped: the server was told to stop, so that what follows in the log is no failure.
+    """
+
+    source: str
+    model: str
+    engine: str
+    gpu: str
+    n_gpus: int
+    precision: str
+    status: str
+    labels: dict[str, float]
+    failure: str = ""
+    stage: str = ""
+    error_type: str = ""
+    stopped: bool = False
+    tensor_parallel: int = 0
+    pipeline_parallel: int = 0
+    data_parallel: int = 0
+    kv_dtype: str = ""
+    max_model_len: int = 0
+    memory_utilization_frac: float = 0.0
+    gpu_memory_gb: float = 0.0
+    stack: StackFingerprint = field(default_factory=StackFingerprint)
+    kind: str = "startup_run"
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class ServingWindow:
+    """What one model's engines counted over a window of serving.
+
+    ``labels`` maps names of :data:`omnipilot.domain.labels.WINDOW_LABELS` to values; what the
+    source does not tell is absent.
+
+    Args:
+        n_gpus: GPUs of the deployment, 0 where not told.
+        n_engines: engines (data-parallel ranks) that the counts are sums of.
+        n_snapshots: readings that the window consists of. With one, the counters span the life of
+            the server; peaks are the largest values *seen*, so few readings see too little.
+        start_s: begin of the window, Unix seconds, 0 where not told.
+        end_s: end of the window, Unix seconds, 0 where not told.
+    """
+
+    source: str
+    model: str
+    engine: str
+    gpu: str
+    n_gpus: int
+    precision: str
+    labels: dict[str, float]
+    n_engines: int = 1
+    n_snapshots: int = 1
+    start_s: float = 0.0
+    end_s: float = 0.0
+    kv_dtype: str = ""
+    max_model_len: int = 0
+    memory_utilization_frac: float = 0.0
+    gpu_memory_gb: float = 0.0
+    stack: StackFingerprint = field(default_factory=StackFingerprint)
+    kind: str = "serving_window"
+    schema_version: int = SCHEMA_VERSION
+
+
+Row: TypeAlias = InferenceRun | StartupRun | ServingWindow | ClusterJob | JobStatistics

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from omnipilot.domain.errors import BadInputError
-from omnipilot.domain.rows import SCHEMA_VERSION, ClusterJob, InferenceRun, JobStatistics, Row
+from omnipilot.domain.rows import (
+    SCHEMA_VERSION,
+    ClusterJob,
+    InferenceRun,
+    JobStatistics,
+    Row,
+    ServingWindow,
+    StartupRun,
+)
 from omnipilot.store.migrate import upgrade
 
 if TYPE_CHECKING:
@@ -29,6 +37,8 @@ __all__ = [
 # Kinds of rows by the name in their ``kind`` field; a new kind is one entry.
 ROW_TYPES: Final[dict[str, type[Row]]] = {
     "inference_run": InferenceRun,
+    "startup_run": StartupRun,
+    "serving_window": ServingWindow,
     "cluster_job": ClusterJob,
     "job_statistics": JobStatistics,
 }
