@@ -142,11 +142,20 @@ class Lines:
         """Give ``lines`` again before any other."""
         self._put_back.extendleft(reversed(lines))
 
+    def peek(self) -> bytes:
+        """Show the first bytes of what is left of the file, at most 4096."""
+        return self._stream.peek(4096)[:4096]
+
+    def read_block(self) -> bytes:
+        """Read the next bytes of the file, at most 1 MiB; none at the end."""
+        block = self._stream.read(2**20)
+        self._count(len(block))
+        return block
+
     def read_all(self) -> bytes:
         """Read what is left of the file, within ``limits.file_bytes``."""
         blocks = []
-        while block := self._stream.read(2**20):
-            self._count(len(block))
+        while block := self.read_block():
             blocks.append(block)
         return b"".join(blocks)
 

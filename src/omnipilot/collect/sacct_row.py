@@ -1,0 +1,138 @@
+"""One record of Slurm's accounting, whatever it was printed as, checked and made a row.
+
+What names people or places (user, account, job name, working folder, comments, nodes) is hashed,
+reduced to a class or never read; nothing else of it reaches the row.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from omnipilot.collect.jobstats import NO_STATISTICS, Statistics
+from omnipilot.collect.slurm_values import NO_GPUS, FieldError, Gpus, JobState
+from omnipilot.domain.rows import ClusterJob
+
+if TYPE_CHECKING:
+    from omnipilot.collect.identity import SiteKey
+
+__all__ = ["SOURCE", "JobRecord", "row_of"]
+
+SOURCE: Final = "sacct"
+# Clusters and partitions: what slurm.conf allows, with the list of a job that may run in several.
+_PLACE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,+-]{0,254}", re.ASCII)
+_CLOCK_SLACK_S: Final = 1
+# Times printed without an offset shift by an hour where daylight saving begins or ends.
+_LOCAL_SLACK_S: Final = 3600 + _CLOCK_SLACK_S
+_DAMAGED: Final = "\ufffd"
+
+
+@dataclass(slots=True)
+class JobRecord:
+    """The fields of one record, converted; see :class:`omnipilot.domain.ClusterJob` for units.
+
+    ``elapsed_s`` is None where not told; ``local_times`` says that times had no offset.
+    """
+
+    job_id: str
+    state: JobState
+    submit_s: int
+    eligible_s: int
+    start_s: int
+    end_s: int
+    elapsed_s: int | None = None
+    raw_job_id: int = 0
+    n_tasks: int = 1
+    allocated: Gpus = NO_GPUS
+    requested: Gpus = NO_GPUS
+    cluster: str = ""
+    partition: str = ""
+    user: str = ""
+    account: str = ""
+    job_class: str = ""
+    exit_code: int = -1
+    exit_signal: int = -1
+    restarts: int = -1
+    time_limit_s: int = 0
+    n_nodes: int = 0
+    n_cpus: int = 0
+    statistics: Statistics = NO_STATISTICS
+    local_times: bool = False
+
+
+def row_of(record: JobRecord, key: SiteKey | None) -> ClusterJob:
+    """Make a row of a record.
+
+    Args:
+        record: what was read.
+        key: the site's key; without it users and accounts are left out.
+
+    Raises:
+        FieldError: the job has not ended, or its fields contradict one another.
+    """
+    if not record.state.ended:
+        raise FieldError("not ended", "the job has not ended yet: collect it again when it has")
+    _check_times(record)
+    for column, place in (("Cluster", record.cluster), ("Partition", record.partition)):
+        if place and _PLACE.fullmatch(place) is None:
+            raise FieldError(f"{column} unreadable", f"{column} is no name that Slurm allows")
+    for column, name in (("User", record.user), ("Account", record.account)):
+        if _DAMAGED in name:
+            raise FieldError("not UTF-8", f"{column} is not UTF-8 text")
+    had_nodes = record.start_s or record.allocated.n
+    gpus = record.allocated if had_nodes else record.requested
+    statistics = record.statistics
+    return ClusterJob(
+        source=SOURCE,
+        cluster=record.cluster,
+        job_id=record.job_id,
+        state=record.state.name,
+        gpu=gpus.kind,
+        n_gpus=gpus.n,
+        raw_job_id=record.raw_job_id,
+        n_tasks=record.n_tasks,
+        partition=record.partition,
+        user_hash=key.hashed("user", record.user) if key else "",
+        account_hash=key.hashed("account", record.account) if key else "",
+        job_class=record.job_class,
+        ended_by=record.state.ended_by,
+        exit_code=record.exit_code,
+        exit_signal=record.exit_signal,
+        restarts=record.restarts,
+        submit_s=record.submit_s,
+        eligible_s=record.eligible_s,
+        start_s=record.start_s,
+        end_s=record.end_s,
+        elapsed_s=_elapsed_s(record),
+        time_limit_s=record.time_limit_s,
+        n_nodes=record.n_nodes,
+        n_cpus=record.n_cpus,
+        jobstats=statistics.status,
+        gpu_utilization_frac=statistics.gpu_utilization_frac,
+        gpu_memory_used_gib=statistics.gpu_memory_used_gib,
+        gpu_memory_total_gib=statistics.gpu_memory_total_gib,
+    )
+
+
+def _check_times(record: JobRecord) -> None:
+    if not record.submit_s:
+        raise FieldError("Submit blank", "the job has no time of submission")
+    if not record.end_s:
+        raise FieldError("End blank", "the job has ended and has no end time")
+    slack_s = _LOCAL_SLACK_S if record.local_times else _CLOCK_SLACK_S
+    if record.start_s and record.end_s < record.start_s - (slack_s - _CLOCK_SLACK_S):
+        raise FieldError("times contradictory", "the job ended before it started")
+    elapsed_s = record.elapsed_s
+    if elapsed_s is None:
+        return
+    # Suspended time is not counted as elapsed, so only too much of it is wrong.
+    most_s = record.end_s - record.start_s if record.start_s else 0
+    if elapsed_s > most_s + slack_s:
+        raise FieldError("times contradictory", "the job ran longer than from start to end")
+
+
+def _elapsed_s(record: JobRecord) -> int:
+    if record.elapsed_s is not None:
+        return record.elapsed_s
+    return max(record.end_s - record.start_s, 0) if record.start_s else 0
