@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
-
-from omnipilot.collect.csv_rows import collect_csv
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from omnipilot.domain.rejection import Rejection
-    from omnipilot.domain.rows import InferenceRun
+    from omnipilot.domain.rows import Row
 
 __all__ = ["COLLECTORS", "COLLECTOR_BY_NAME", "Collector", "CollectorEntry"]
 
@@ -20,7 +19,7 @@ __all__ = ["COLLECTORS", "COLLECTOR_BY_NAME", "Collector", "CollectorEntry"]
 class Collector(Protocol):
     """Reads one source text into typed rows, streaming."""
 
-    def __call__(self, path: Path, /) -> Iterator[InferenceRun | Rejection]:
+    def __call__(self, path: Path, /) -> Iterator[Row | Rejection]:
         """Yield a row, or the reason why there is none, for each record of ``path``.
 
         Raises:
@@ -31,14 +30,30 @@ class Collector(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CollectorEntry:
-    """One line of the table: the name said on the command line and what it reads."""
+    """One line of the table: the name said on the command line and what it reads.
+
+    ``place`` is "module:function" within this package. The module is imported when the collector
+    is asked for: compiling the patterns of all of them would slow every command down.
+    """
 
     name: str
     reads: str
-    collect: Collector
+    place: str
+
+    @property
+    def collect(self) -> Collector:
+        """The collector itself."""
+        module, function = self.place.split(":")
+        return cast("Collector", getattr(import_module(f"omnipilot.collect.{module}"), function))
 
 
 COLLECTORS: Final[tuple[CollectorEntry, ...]] = (
-    CollectorEntry("csv", "CSV of the normalised columns, plain or gzip", collect_csv),
-)
+    CollectorEntry("csv", "CSV of the normalised columns, plain or gzip", "csv_rows:collect_csv"),
+    CollectorEntry("vllm_bench", "JSON of 'vllm bench serve --save-result', one or several results",
+                   "vllm_bench:collect_vllm_bench"),
+    CollectorEntry("guidellm", "JSON report of GuideLLM", "guidellm:collect_guidellm"),
+    CollectorEntry("vllm_log", "log of a vLLM server: its starts", "vllm_log:collect_vllm_log"),
+    CollectorEntry("vllm_metrics", "/metrics page of a vLLM server",
+                   "vllm_metrics:collect_vllm_metrics"),
+)  # fmt: skip
 COLLECTOR_BY_NAME: Final[dict[str, CollectorEntry]] = {c.name: c for c in COLLECTORS}

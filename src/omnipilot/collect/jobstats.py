@@ -9,16 +9,14 @@ the outer one elapsed seconds. Names of nodes are not kept.
 from __future__ import annotations
 
 import binascii
-import math
 import re
 import zlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from omnipilot.collect.lines import Limits, decode_line, open_lines
-from omnipilot.collect.slurm_values import MOST_GPUS, FieldError, is_step, job_number
+from omnipilot.collect.slurm_values import MOST_COUNT, MOST_GPUS, FieldError, is_step, job_number
 from omnipilot.domain.rejection import Rejection
 from omnipilot.domain.rows import JobStatistics
 
@@ -42,8 +40,7 @@ _NO_BLOB: Final = {"Short": "short", "None": "none"}
 DEFAULT_LIMITS: Final = Limits()
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
+class Statistics(NamedTuple):
     """One record, or why there is none; fields as in :class:`omnipilot.domain.JobStatistics`.
 
     Args:
@@ -147,57 +144,64 @@ def _decoded(blob: str) -> _Summary:
 
 
 def _statistics(summary: _Summary) -> Statistics:
+    utilization: list[float] = []
     used: list[float] = []
     total: list[float] = []
-    utilization: list[float] = []
     n_gpus = 0
     cpus = cpu_seconds = memory_used = memory_total = 0.0
-    for name in sorted(summary.nodes):
-        node = summary.nodes[name]
-        cpus += _bounded(node.cpus, MOST_GPUS, "CPUs")
-        cpu_seconds += _bounded(node.total_time, _MOST_SECONDS, "CPU time")
-        memory_used += _bounded(node.used_memory, _MOST_BYTES, "memory")
-        memory_total += _bounded(node.total_memory, _MOST_BYTES, "memory")
-        gpus = node.gpu_total_memory.keys() | node.gpu_utilization.keys()
-        for gpu in sorted(gpus, key=_gpu_order):
-            if gpu in node.gpu_utilization:
-                percent = _bounded(node.gpu_utilization[gpu], 100.0, "utilisation")
-                utilization.append(percent / 100.0)
-            if gpu in node.gpu_total_memory:
-                most = _bounded(node.gpu_total_memory[gpu], _MOST_BYTES, "GPU memory")
-                peak = node.gpu_used_memory.get(gpu, math.nan)
-                used.append(_bounded(peak, most * _MEMORY_SLACK, "used GPU memory") / _GIB)
-                total.append(most / _GIB)
-        n_gpus += len(gpus)
+    for _, node in sorted(summary.nodes.items()):
+        if not (
+            0.0 <= node.cpus <= MOST_COUNT
+            and 0.0 <= node.total_time <= _MOST_SECONDS
+            and 0.0 <= node.used_memory <= _MOST_BYTES
+            and 0.0 <= node.total_memory <= _MOST_BYTES
+        ):
+            raise _BlobError("damaged", "CPUs, CPU time or memory are out of bounds")
+        cpus += node.cpus
+        cpu_seconds += node.total_time
+        memory_used += node.used_memory
+        memory_total += node.total_memory
+        n_gpus += _add_gpus(node, utilization, used, total)
     # Slices of a GPU (MIG) have no utilisation; a table with only some of the GPUs is damage.
-    if {len(utilization), len(used)} - {0, n_gpus}:
+    if len(utilization) not in {0, n_gpus} or len(used) not in {0, n_gpus}:
         raise _BlobError("damaged", "its tables name different GPUs")
     if n_gpus > MOST_GPUS:
         raise _BlobError("oversized", f"more than {MOST_GPUS} GPUs")
-    if not cpus.is_integer():
-        raise _BlobError("damaged", "a part of a CPU")
+    if not (0.0 <= summary.total_time <= _MOST_SECONDS and float(cpus).is_integer()):
+        raise _BlobError("damaged", "elapsed time or CPUs are out of bounds")
     return Statistics(
         status="ok",
-        elapsed_s=_bounded(summary.total_time, _MOST_SECONDS, "elapsed time"),
+        elapsed_s=float(summary.total_time),
         n_nodes=len(summary.nodes),
         gpu_utilization_frac=tuple(utilization),
         gpu_memory_used_gib=tuple(used),
         gpu_memory_total_gib=tuple(total),
         n_cpus=int(cpus),
-        cpu_seconds=cpu_seconds,
+        cpu_seconds=float(cpu_seconds),
         memory_used_gib=memory_used / _GIB,
         memory_total_gib=memory_total / _GIB,
     )
 
 
-def _bounded(value: float, most: float, what: str) -> float:
-    if not (0.0 <= value <= most and math.isfinite(value)):
-        raise _BlobError("damaged", f"{what} is out of bounds")
-    return float(value)
-
-
-def _gpu_order(gpu: str) -> tuple[int, str]:
-    return (int(gpu), "") if gpu.isascii() and gpu.isdigit() and len(gpu) < 7 else (10**7, gpu)
+def _add_gpus(node: _Node, utilization: list[float], used: list[float], total: list[float]) -> int:
+    """Append the GPUs of one node in the order of their numbers; returns how many there are."""
+    shares, peaks, sizes = node.gpu_utilization, node.gpu_used_memory, node.gpu_total_memory
+    gpus = sorted(sizes if sizes.keys() == shares.keys() else sizes.keys() | shares.keys())
+    gpus.sort(key=len)  # "2" before "10"
+    for gpu in gpus:
+        share = shares.get(gpu)
+        if share is not None:
+            if not 0.0 <= share <= 100.0:
+                raise _BlobError("damaged", "GPU utilisation is out of bounds")
+            utilization.append(share / 100.0)
+        size = sizes.get(gpu)
+        if size is not None:
+            peak = peaks.get(gpu, -1.0)
+            if not (0.0 <= size <= _MOST_BYTES and 0.0 <= peak <= size * _MEMORY_SLACK):
+                raise _BlobError("damaged", "GPU memory is out of bounds")
+            used.append(peak / _GIB)
+            total.append(size / _GIB)
+    return len(gpus)
 
 
 # An optional job number, then the field: what sacct prints for JobID and AdminComment.

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
 __all__ = [
-    "ENDED_STATES", "LIVE_STATES", "MOST_GPUS", "FieldError", "Gpus", "JobState", "array_tasks",
-    "duration_s", "exit_pair", "gpus_of_counts", "gpus_of_tres", "is_step", "job_class",
-    "job_number", "job_state", "time_s", "whole_number",
+    "ENDED_STATES", "LIVE_STATES", "MOST_COUNT", "MOST_GPUS", "FieldError", "Gpus", "JobNumber",
+    "JobState", "array_tasks", "checked_duration_s", "checked_time_s", "duration_s", "exit_pair",
+    "gpus_of_counts", "gpus_of_tres", "is_step", "job_class", "job_number", "job_state",
+    "named_state", "time_s", "whole_number",
 ]  # fmt: skip
 
 # States of job_state in slurm/slurm.h with their names from ``man squeue``, "JOB STATE CODES".
@@ -37,18 +38,17 @@ LIVE_STATES: Final = frozenset(
 
 _EARLIEST_S: Final = 946_684_800  # 2000-01-01: before Slurm existed
 _LATEST_S: Final = 4_102_444_800  # 2100-01-01
-_NO_TIME: Final = frozenset({"", "0", "None", "NONE", "Unknown", "N/A"})
+_NO_TIME: Final = frozenset({"", "None", "NONE", "Unknown", "N/A"})
 _NO_DURATION: Final = frozenset(
     {"", "INVALID", "None", "N/A", "Partition_Limit", "UNLIMITED", "Unknown"}
 )
 _LONGEST_S: Final = 100 * 366 * 86_400
-_MOST_WHOLE: Final = 2**63 - 1
+MOST_COUNT: Final = 10**10  # above any job number, node or CPU count
 # No job holds more; also the most array tasks that Slurm allows (MaxArraySize, man slurm.conf).
 MOST_GPUS: Final = 100_000
 _MOST_TASKS: Final = 4_000_001
 _LONGEST_JOB_ID: Final = 2000
 
-_DIGITS: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 _DURATION: Final = re.compile(
     r"(?:([0-9]{1,6})-)?(?:([0-9]{1,6}):)?([0-9]{1,4}):([0-9]{2})(?:\.[0-9]+)?", re.ASCII
 )
@@ -94,9 +94,9 @@ class Gpus(NamedTuple):
 NO_GPUS: Final = Gpus("", 0)
 
 
-def whole_number(text: str, column: str, most: int = _MOST_WHOLE) -> int:
+def whole_number(text: str, column: str, most: int = MOST_COUNT) -> int:
     """Read a number of digits only."""
-    if _DIGITS.fullmatch(text) is None or (value := int(text)) > most:
+    if not (text.isascii() and text.isdigit() and len(text) < 20) or (value := int(text)) > most:
         raise FieldError(f"{column} unreadable", f"{column} is no whole number up to {most}")
     return value
 
@@ -113,10 +113,12 @@ def time_s(text: str, column: str, zone: tzinfo = UTC) -> int:
         >>> time_s("1795957803", "End"), time_s("2026-11-29T13:10:03", "End"), time_s("None", "End")
         (1795957803, 1795957803, 0)
     """
-    if text in _NO_TIME:
+    if text.isdigit() and text.isascii():
+        seconds = int(text[:19])
+        if not seconds:
+            return 0
+    elif text in _NO_TIME:
         return 0
-    if text.isascii() and text.isdigit():
-        seconds = int(text) if len(text) <= 19 else _MOST_WHOLE
     else:
         if text[10:11] != "T" or len(text) < 19:  # what else ISO 8601 allows, sacct never prints
             raise FieldError("time unreadable", f"{column} is no time")
@@ -191,6 +193,8 @@ def exit_pair(text: str) -> tuple[int, int]:
     """Read ``code:signal``; (-1, -1) where blank."""
     if not text:
         return -1, -1
+    if text == "0:0":
+        return 0, 0
     found = _EXIT.fullmatch(text)
     if found is None:
         raise FieldError("ExitCode unreadable", "ExitCode is not code:signal")
@@ -265,6 +269,8 @@ def job_number(text: str) -> JobNumber:
         >>> job_number("123_[5-9,12%2]")
         JobNumber(shown='123_[5-9,12%2]', n_tasks=6)
     """
+    if text.isdigit() and text.isascii() and len(text) <= 10:
+        return JobNumber(text, 1)
     found = _JOB.fullmatch(text)
     if found is None or len(text) > _LONGEST_JOB_ID:
         raise FieldError("JobID unreadable", "JobID is no job number")
