@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -34,17 +35,31 @@ class CollectorEntry:
 
     ``place`` is "module:function" within this package. The module is imported when the collector
     is asked for: compiling the patterns of all of them would slow every command down.
+    ``names_people`` says that the text does; without the site's key, ``key=``, the collector
+    leaves them out.
     """
 
     name: str
     reads: str
     place: str
+    names_people: bool = False
 
     @property
     def collect(self) -> Collector:
         """The collector itself."""
         module, function = self.place.split(":")
         return cast("Collector", getattr(import_module(f"omnipilot.collect.{module}"), function))
+
+    def for_site(self, home: Path) -> Collector:
+        """Give the collector for one site: people are hashed under its key, made on first use.
+
+        Raises:
+            StateError: the site's key cannot be read or made.
+        """
+        if not self.names_people:
+            return self.collect
+        identity = import_module("omnipilot.collect.identity")
+        return cast("Collector", partial(self.collect, key=identity.open_site_key(home)))
 
 
 COLLECTORS: Final[tuple[CollectorEntry, ...]] = (
@@ -55,5 +70,9 @@ COLLECTORS: Final[tuple[CollectorEntry, ...]] = (
     CollectorEntry("vllm_log", "log of a vLLM server: its starts", "vllm_log:collect_vllm_log"),
     CollectorEntry("vllm_metrics", "/metrics page of a vLLM server",
                    "vllm_metrics:collect_vllm_metrics"),
+    CollectorEntry("sacct", "Slurm's accounting: sacct -P or --json", "sacct:collect_sacct",
+                   names_people=True),
+    CollectorEntry("jobstats", "JS1 fields, each with its job's number or alone",
+                   "jobstats:collect_jobstats"),
 )  # fmt: skip
 COLLECTOR_BY_NAME: Final[dict[str, CollectorEntry]] = {c.name: c for c in COLLECTORS}
