@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from omnipilot.collect.identity import SiteKey
     from omnipilot.domain.rejection import Rejection
     from omnipilot.domain.rows import Row
 
@@ -26,6 +27,14 @@ class Collector(Protocol):
         Raises:
             BadInputError: the file as a whole is not what this collector reads.
         """
+        ...
+
+
+class KeyedCollector(Protocol):
+    """A collector of a text that names people, whom it hashes under the site's key."""
+
+    def __call__(self, path: Path, /, *, key: SiteKey) -> Iterator[Row | Rejection]:
+        """Do as :class:`Collector` does, with hashes of people where that leaves them out."""
         ...
 
 
@@ -58,8 +67,10 @@ class CollectorEntry:
         """
         if not self.names_people:
             return self.collect
-        identity = import_module("omnipilot.collect.identity")
-        return cast("Collector", partial(self.collect, key=identity.open_site_key(home)))
+        from omnipilot.collect.identity import open_site_key  # noqa: PLC0415 - same as ``place``
+
+        keyed = cast("KeyedCollector", self.collect)
+        return partial(keyed, key=open_site_key(home))
 
 
 COLLECTORS: Final[tuple[CollectorEntry, ...]] = (

@@ -282,7 +282,7 @@ def _delimiter(path: Path, header: str) -> str:
             raise BadInputError(f"{path} has no header line: run sacct without -n")
         raise BadInputError(f"{path} is no accounting of Slurm: {_HOW}")
     delimiter = found[1]
-    if delimiter.isspace() and delimiter != "\t":
+    if not delimiter.strip(" "):
         raise BadInputError(f"{path} holds sacct's aligned columns, which cut their fields: {_HOW}")
     return delimiter
 

@@ -50,7 +50,7 @@ _MOST_TASKS: Final = 4_000_001
 _LONGEST_JOB_ID: Final = 2000
 
 _DURATION: Final = re.compile(
-    r"(?:([0-9]{1,6})-)?(?:([0-9]{1,6}):)?([0-9]{1,4}):([0-9]{2})(?:\.[0-9]+)?", re.ASCII
+    r"(?:(?:([0-9]{1,6})-)?([0-9]{1,6}):)?([0-5]?[0-9]):([0-5][0-9])(?:\.[0-9]+)?", re.ASCII
 )
 _STATE: Final = re.compile(r"([A-Z_]+)(?: by ([0-9]{1,10}))?", re.ASCII)
 _EXIT: Final = re.compile(r"([0-9]{1,10}):([0-9]{1,5})", re.ASCII)
@@ -59,6 +59,7 @@ _STEP: Final = re.compile(
     r"[0-9]{1,10}(?:_[0-9]+|\+[0-9]+)?\.(?:batch|extern|interactive|[0-9]+)(?:\+[0-9]+)?", re.ASCII
 )
 _TASKS: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([0-9]{1,10}))?)?", re.ASCII)
+_TRES_VALUE: Final = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,9})?[KMGTPE]?", re.ASCII)
 _KIND: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _VLLM: Final = re.compile(r"v[-_ ]?llm", re.IGNORECASE)
 
@@ -213,10 +214,10 @@ def gpus_of_tres(text: str) -> Gpus:
     counts = []
     for item in text.split(","):
         name, equals, value = item.partition("=")
-        if not (name and equals and value):
+        if not (name and equals and _TRES_VALUE.fullmatch(value)):
             raise FieldError(
                 "TRES unreadable",
-                "a TRES list holds an item that is not name=value: is the column cut short?",
+                "a TRES list holds an item that is not name=number: is the column cut short?",
             )
         if name.startswith("gres/gpu"):
             counts.append((name, whole_number(value, "TRES", MOST_GPUS)))
