@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["JSON_LIMITS", "JsonValue", "decode_json", "number_of", "read_json_values"]
 
 JSON_LIMITS: Final = replace(Limits(), file_bytes=256 * 2**20)
-_MOST_VALUES: Final = 100_000
+_MOST_VALUES: Final = 20_000
 _MOST_DEPTH: Final = 64
 # A scan of brackets that finds no end is done again from the next value; this many times the size
 # of the file is what all of them may look at.
