@@ -52,7 +52,9 @@ _FIGURES: Final[tuple[_Figure, ...]] = (
     _figure("engine_init_s", rf"init engine \(profile[^)]{{0,80}}\) took {_N} s"),
 )
 # Most lines hold none of these words and are not searched further.
-_HINT: Final = re.compile(r"took|takes|KV [cC]ache|tokens per request|increase|blocks: ")
+_HINT: Final = re.compile(
+    r"took|takes|finished in|KV [cC]ache|tokens per request|increase|blocks: "
+)
 # V0 tells the size of the KV cache in blocks, and what a request of full length takes of it.
 _BLOCKS: Final = re.compile(r"# (?:GPU|cuda|CUDA|hpu|rocm) blocks: (\d{1,9})")
 _BLOCK_TOKENS: Final = 16.0  # block_size of V0 on GPUs (0.6 config.py, CacheConfig)

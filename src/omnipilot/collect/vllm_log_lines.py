@@ -28,6 +28,8 @@ _LOGGED: Final = re.compile(
 )
 _PRINTED: Final = re.compile(r"\(([A-Za-z][\w.-]{0,60}) pid=(\d{1,10})\) ?")
 _PREFIX_CHARACTERS: Final = 400
+# The longest line that is read for what it says, the engine's settings, has some 10,000.
+_TEXT_CHARACTERS: Final = 65_536
 
 
 class LogLine(NamedTuple):
@@ -66,6 +68,7 @@ def read_log_lines(path: Path, limits: Limits) -> Iterator[LogLine | Rejection]:
 
 
 def _line(number: int, text: str) -> LogLine:
+    text = text[:_TEXT_CHARACTERS]
     logged = _LOGGED.search(text, 0, _PREFIX_CHARACTERS)
     if logged:
         process, pid, level, *when, _ = logged.groups()
