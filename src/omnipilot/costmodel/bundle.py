@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import zipfile
 from importlib import resources
 from pathlib import Path
@@ -18,17 +17,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from omnipilot.costmodel.envelope import Envelope
-from omnipilot.costmodel.features import FeatureSpace
+from omnipilot.costmodel.features import FEATURES, ONE_HOT, FeatureSpace
 from omnipilot.costmodel.fitted import FittedHead, FittedModel
 from omnipilot.costmodel.heads import HEADS
 from omnipilot.costmodel.hyperparameters import Hyperparameters
-from omnipilot.costmodel.kernel import KERNEL_TERMS, KernelInputs, KernelLevels
+from omnipilot.costmodel.kernel import (
+    KERNEL_TERMS,
+    N_PHYSICS_COORDINATES,
+    N_WORKLOAD_COORDINATES,
+    KernelInputs,
+    KernelLevels,
+)
 from omnipilot.costmodel.physics import PARAMETER_NAMES
 from omnipilot.costmodel.physics_fit import PhysicsParameters
 from omnipilot.costmodel.quantiles import Forest
 from omnipilot.costmodel.residual import Block, GaussianLayer
 from omnipilot.costmodel.spread import Spread
 from omnipilot.domain.errors import BundleError
+from omnipilot.domain.targets import QUANTILES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,6 +44,13 @@ DOCUMENT = "bundle.json"
 ARRAYS = "arrays.npz"
 MAX_DOCUMENT_BYTES = 32 * 2**20
 MAX_ARRAY_BYTES = 512 * 2**20
+# Tables whose order the arrays follow; a bundle of another order means something else.
+_LAYOUT = {
+    "physics_parameters": PARAMETER_NAMES,
+    "kernel_terms": tuple(t.name for t in KERNEL_TERMS),
+    "features": tuple(f.name for f in FEATURES),
+    "one_hot": ONE_HOT,
+}
 
 
 def base_model_path() -> Path:
@@ -63,11 +76,10 @@ def save_bundle(model: FittedModel, folder: Path, card: dict[str, Any]) -> str:
     for name in (ARRAYS, DOCUMENT):
         partial = folder / f".{name}.partial"
         if name == ARRAYS:
-            with partial.open("wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **arrays)
+            _write_arrays(partial, arrays)
         else:
             partial.write_text(_json(document) + "\n", encoding="utf-8")
-        os.replace(partial, folder / name)
+        partial.replace(folder / name)
     return str(document["digest"])[:12]
 
 
@@ -89,14 +101,17 @@ def load_bundle(folder: Path) -> tuple[FittedModel, dict[str, Any], str]:
             "restore it or fit again"
         )
     try:
-        model = _decode(document, arrays)
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+        return _decode(document, arrays), document["card"], str(stated)[:12]
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise BundleError(f"the bundle in {folder} lacks a part: {error}") from error
-    return model, document["card"], str(stated)[:12]
 
 
 def _json(document: dict[str, Any]) -> str:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
 
 
 def _digest(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> str:
@@ -113,7 +128,7 @@ def _read_document(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_DOCUMENT_BYTES:
             raise BundleError(f"{path} is too large for a bundle")
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
     except OSError as error:
         raise BundleError(
             f"no model bundle in {path.parent} ({error.strerror}): run 'omnipilot fit'"
@@ -127,31 +142,43 @@ def _read_document(path: Path) -> dict[str, Any]:
     return document
 
 
+def _write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    """An npz of plain arrays; the same arrays give the same bytes."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
+
+
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(path) as archive:
-            if sum(entry.file_size for entry in archive.infolist()) > MAX_ARRAY_BYTES:
-                raise BundleError(f"{path} unpacks to too much for a bundle")
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+            size_bytes = sum(entry.file_size for entry in archive.infolist())
+        if size_bytes <= MAX_ARRAY_BYTES:
+            with np.load(path, allow_pickle=False) as file:
+                return {name: file[name] for name in file.files}
     except OSError as error:
         raise BundleError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, zipfile.BadZipFile, EOFError, MemoryError, NotImplementedError) as error:
+    # zipfile, zlib, tokenize and numpy raise a dozen unrelated kinds on damaged input.
+    except Exception as error:
         raise BundleError(f"{path} is damaged: restore it or fit again") from error
+    raise BundleError(f"{path} unpacks to too much for a bundle")
 
 
 def _encode(model: FittedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     arrays: dict[str, NDArray[Any]] = {"physics/base": model.physics.base}
-    offsets = {}
+    # A list, because sums of offsets must keep their order to give the same last bit.
+    offsets = []
     for category, levels in model.physics.offsets.items():
-        offsets[category] = list(levels)
+        offsets.append([category, list(levels)])
         arrays[f"physics/{category}"] = np.stack(list(levels.values()))
     heads = {}
     for name, head in model.heads.items():
         layer = head.layer
         for i, block in enumerate(layer.blocks.values()):
             at = f"{name}/block{i}"
-            arrays[f"{at}/codes"] = block.points.codes.astype(np.int16)
+            few = block.points.codes.max(initial=0) < 2**15
+            arrays[f"{at}/codes"] = block.points.codes.astype(np.int16 if few else np.int32)
             arrays[f"{at}/workload"] = block.points.workload
             arrays[f"{at}/physics"] = block.points.physics
             arrays[f"{at}/alpha"] = block.alpha
@@ -186,8 +213,7 @@ def _encode(model: FittedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]
     e = model.envelope
     document = {
         "format": FORMAT_VERSION,
-        "physics_parameters": PARAMETER_NAMES,
-        "kernel_terms": [t.name for t in KERNEL_TERMS],
+        **_LAYOUT,
         "physics_offsets": offsets,
         "heads": heads,
         "envelope": {
@@ -201,16 +227,65 @@ def _encode(model: FittedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]
     return document, arrays
 
 
+def _array(
+    arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int | None, ...]
+) -> NDArray[Any]:
+    """An array whose shape and values can be computed with; None stands for any length."""
+    array = arrays[name]
+    fits = array.ndim == len(shape) and all(
+        want in (None, have) for want, have in zip(shape, array.shape, strict=True)
+    )
+    if not fits or array.dtype.kind not in "fi":
+        raise ValueError(f"array '{name}' has shape {array.shape} of {array.dtype}")
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise ValueError(f"array '{name}' holds NaN")
+    return array
+
+
+def _decode_spread(s: dict[str, Any], arrays: dict[str, NDArray[Any]], at: str) -> Spread:
+    space = FeatureSpace({category: tuple(s["levels"][category]) for category in ONE_HOT})
+    features = _array(arrays, f"{at}/features", (None, None)).astype(np.int32)
+    n_trees, depth = features.shape
+    if features.size and not 0 <= features.min() <= features.max() < len(space.names):
+        raise ValueError(f"a tree of '{at}' splits on a feature that does not exist")
+    n_outputs = len(QUANTILES)
+    forest = Forest(
+        features=features,
+        thresholds=_array(arrays, f"{at}/thresholds", (n_trees, depth)),
+        leaves=_array(arrays, f"{at}/leaves", (n_trees, 1 << depth, n_outputs)),
+        bias=_array(arrays, f"{at}/bias", (n_outputs,)),
+    )
+    return Spread(
+        space=space,
+        forest=forest,
+        offset=s["offset"],
+        source_offsets=s["source_offsets"],
+        n_rows=s["n_rows"],
+        n_groups=s["n_groups"],
+        crossing_rate=s["crossing_rate"],
+        nested_coverage=s["nested_coverage"],
+        mape=s["mape"],
+        median_ape=s["median_ape"],
+    )
+
+
 def _decode(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> FittedModel:
-    if document["physics_parameters"] != list(PARAMETER_NAMES):
-        raise BundleError("the bundle has other physics parameters: fit again with this version")
-    if document["kernel_terms"] != [t.name for t in KERNEL_TERMS]:
-        raise BundleError("the bundle has other kernel terms: fit again with this version")
+    for part, names in _LAYOUT.items():
+        if document[part] != list(names):
+            raise BundleError(
+                f"the bundle has other {part.replace('_', ' ')}: fit again with this version"
+            )
     physics = PhysicsParameters(
-        base=arrays["physics/base"],
+        base=_array(arrays, "physics/base", (len(PARAMETER_NAMES),)),
         offsets={
-            category: dict(zip(levels, arrays[f"physics/{category}"], strict=True))
-            for category, levels in document["physics_offsets"].items()
+            category: dict(
+                zip(
+                    levels,
+                    _array(arrays, f"physics/{category}", (None, len(PARAMETER_NAMES))),
+                    strict=True,
+                )
+            )
+            for category, levels in document["physics_offsets"]
         },
     )
     by_name = {head.name: head for head in HEADS}
@@ -219,39 +294,26 @@ def _decode(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Fitted
         blocks = {}
         for i, label in enumerate(d["blocks"]):
             at = f"{name}/block{i}"
+            alpha = _array(arrays, f"{at}/alpha", (None,))
+            m = len(alpha)
             points = KernelInputs(
-                arrays[f"{at}/codes"].astype(np.int32),
-                arrays[f"{at}/workload"],
-                arrays[f"{at}/physics"],
+                _array(arrays, f"{at}/codes", (m, len(KERNEL_TERMS))).astype(np.int32),
+                _array(arrays, f"{at}/workload", (m, N_WORKLOAD_COORDINATES)),
+                _array(arrays, f"{at}/physics", (m, N_PHYSICS_COORDINATES)),
             )
-            blocks[label] = Block(points=points, alpha=arrays[f"{at}/alpha"])
+            blocks[label] = Block(points=points, alpha=alpha)
         hyper = Hyperparameters(
-            sd=arrays[f"{name}/sd"],
+            sd=_array(arrays, f"{name}/sd", (len(KERNEL_TERMS),)),
             lengths=(d["lengths"][0], d["lengths"][1]),
             noise_sd=d["noise_sd"],
             group_noise_sd=d["group_noise_sd"],
         )
         levels = KernelLevels(keys=tuple(tuple(k) for k in d["keys"]))
         spreads = {
-            label: Spread(
-                space=FeatureSpace({k: tuple(v) for k, v in s["levels"].items()}),
-                forest=Forest(
-                    features=arrays[f"{name}/{label}/features"].astype(np.int32),
-                    thresholds=arrays[f"{name}/{label}/thresholds"],
-                    leaves=arrays[f"{name}/{label}/leaves"],
-                    bias=arrays[f"{name}/{label}/bias"],
-                ),
-                offset=s["offset"],
-                source_offsets=s["source_offsets"],
-                n_rows=s["n_rows"],
-                n_groups=s["n_groups"],
-                crossing_rate=s["crossing_rate"],
-                nested_coverage=s["nested_coverage"],
-                mape=s["mape"],
-                median_ape=s["median_ape"],
-            )
-            for label, s in d["spreads"].items()
+            label: _decode_spread(s, arrays, f"{name}/{label}") for label, s in d["spreads"].items()
         }
+        if not spreads:
+            raise ValueError(f"head '{name}' has no calibrated class")
         layer = GaussianLayer(levels=levels, blocks=blocks, hyper=hyper)
         heads[name] = FittedHead(by_name[name], layer, spreads, d["n_rows"])
     e = document["envelope"]

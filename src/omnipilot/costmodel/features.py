@@ -82,8 +82,8 @@ FEATURES: tuple[Feature, ...] = (
     Feature("capacity", "log", _term("capacity")),
 )
 ONE_HOT: tuple[str, ...] = (
-    "source", "engine_era", "family", "gpu_kind", "gpu_architecture", "precision", "kernel",
-    "workload", "model",
+    "source", "engine", "engine_era", "family", "gpu_kind", "gpu_architecture", "precision",
+    "kernel", "workload", "model",
 )  # fmt: skip
 
 

@@ -44,6 +44,7 @@ DEFAULT_MEMORY_UTILIZATION = 0.9
 _CATEGORIES: tuple[tuple[str, Callable[[Scenario], str]], ...] = (
     ("source", lambda s: s.source),
     ("engine_era", lambda s: engine_era(s.engine, s.engine_version, s.source)),
+    ("engine_release", lambda s: engine_release(s.engine, s.engine_version, s.source)),
     ("engine", lambda s: s.engine),
     ("gpu_architecture", lambda s: s.gpu.architecture),
     ("gpu_vendor", lambda s: s.gpu.vendor),
@@ -58,20 +59,30 @@ _CATEGORIES: tuple[tuple[str, Callable[[Scenario], str]], ...] = (
 CATEGORY_NAMES = tuple(name for name, _ in _CATEGORIES)
 
 
+def engine_release(engine: str, version: str, source: str) -> str:
+    """Engine with its major and minor version, such as ``vllm 0.11``.
+
+    Where the version is not recorded the source stands in, because one source ran one stack.
+    """
+    digits = [part for part in version.lstrip("vV").split(".")[:2] if part.isdecimal()]
+    return f"{engine} {'.'.join(digits)}" if digits else f"{engine} ({source or 'unstated'})"
+
+
 def engine_era(engine: str, version: str, source: str) -> str:
     """Group engine versions whose kernels belong together.
 
-    Versions are coarse on purpose: an era must hold enough rows for an offset. Where the version
-    is not recorded the source stands in, because one source ran one stack.
+    Versions are coarse on purpose: an era must hold enough rows for an offset, and a release
+    without rows takes its era's.
     """
-    digits = [int(part) for part in version.lstrip("vV").split(".")[:2] if part.isdigit()]
-    if len(digits) < 2:
-        return f"{engine} ({source or 'unstated'})" if not digits else f"{engine} {digits[0]}"
-    major, minor = digits
+    release = engine_release(engine, version, source)
+    digits = release.removeprefix(f"{engine} ").split(".")
+    if len(digits) < 2 or release.endswith(")"):
+        return release
+    major, minor = int(digits[0]), int(digits[1])
     if engine == "vllm" and major == 0:
         low = 0 if minor < 8 else 8 if minor < 14 else 14 if minor < 18 else 18
         return f"vllm 0.{low}+"
-    return f"{engine} {major}" if major else f"{engine} 0.{minor}"
+    return f"{engine} {major}" if major else release
 
 
 def kernel_class(precision: PrecisionSpec, gpu: GpuSpec) -> str:
@@ -183,7 +194,7 @@ def build_frame(scenarios: Sequence[Scenario]) -> Frame:
     """Turn scenarios into columns.
 
     Args:
-        scenarios: n questions with catalogue facts resolved.
+        scenarios: n ≥ 1 questions with catalogue facts resolved.
 
     Returns:
         The frame; missing prompt lengths and concurrencies are filled by the documented defaults
@@ -221,9 +232,9 @@ def build_frame(scenarios: Sequence[Scenario]) -> Frame:
             )
         )
     names = (
-        "weight_bytes", "effective_bits", "embeddings_16bit", "dense_bytes", "flops", "n_gpus", "pp",
-        "prompt_tokens", "output_tokens", "concurrency", "utilization", "max_num_seqs", "kv_bytes",
-        "default_prompt",
+        "weight_bytes", "effective_bits", "embeddings_16bit", "dense_bytes", "flops", "n_gpus",
+        "pp", "prompt_tokens", "output_tokens", "concurrency", "utilization", "max_num_seqs",
+        "kv_bytes", "default_prompt",
     )  # fmt: skip
     table = np.asarray(rows, dtype=np.float64).reshape(n, len(names))
     columns |= {name: table[:, j] for j, name in enumerate(names)}

@@ -36,6 +36,7 @@ class KernelTerm:
 KERNEL_TERMS: tuple[KernelTerm, ...] = (
     KernelTerm("source", ("source",), "", 0.20),
     KernelTerm("engine era in source", ("source", "engine_era"), "", 0.15),
+    KernelTerm("release in source", ("source", "engine_release"), "", 0.15),
     KernelTerm("GPU in source", ("source", "gpu_kind"), "", 0.15),
     KernelTerm("model", ("model",), "", 0.10),
     KernelTerm("format of model", ("model", "kernel"), "", 0.10),
@@ -47,6 +48,7 @@ KERNEL_TERMS: tuple[KernelTerm, ...] = (
     KernelTerm("model and load", ("source", "model"), "workload", 0.10),
     KernelTerm("GPU and load", ("source", "gpu_kind"), "workload", 0.10),
     KernelTerm("era and load", ("source", "engine_era"), "workload", 0.10),
+    KernelTerm("release and load", ("source", "engine_release", "gpu_kind"), "workload", 0.10),
     KernelTerm("physics in source", ("source",), "physics", 0.15),
     KernelTerm("physics", (), "physics", 0.15),
     KernelTerm("physics on GPU", ("gpu_kind",), "physics", 0.10),
@@ -54,6 +56,10 @@ KERNEL_TERMS: tuple[KernelTerm, ...] = (
 )  # fmt: skip
 SOURCE_TERMS = tuple(j for j, t in enumerate(KERNEL_TERMS) if "source" in t.same)
 GLOBAL_TERMS = tuple(j for j, t in enumerate(KERNEL_TERMS) if "source" not in t.same)
+
+
+N_WORKLOAD_COORDINATES = 5
+N_PHYSICS_COORDINATES = 19
 
 
 def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from omnipilot.costmodel.physics import PARAMETERS, START_LOG, Physics, evaluate
+from omnipilot.costmodel.physics import PARAMETER_NAMES, PARAMETERS, START_LOG, Physics, evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,15 +21,34 @@ if TYPE_CHECKING:
 
     from omnipilot.costmodel.frame import Frame
 
-# (category, standard deviation of its offsets in log units). A vendor's offset is looser than an
-# architecture's within it, so that kinds of one vendor share what they have in common.
-OFFSET_GROUPS: tuple[tuple[str, float], ...] = (
-    ("engine_era", 0.35),
-    ("source", 0.35),
-    ("gpu_vendor", 0.35),
-    ("gpu_architecture", 0.25),
-    ("gpu_kind", 0.15),
-    ("kernel", 0.35),
+_SOFTWARE = tuple(p.name for p in PARAMETERS if not p.name.endswith("_power_frac"))
+_HARDWARE = (
+    "weight_bandwidth_eff", "kv_bandwidth_eff", "decode_compute_eff", "prefill_compute_eff",
+    "layer_overhead_s", "sequence_overhead_s", "allreduce_latency_s", "link_bandwidth_eff",
+    "idle_power_frac", "memory_power_frac", "compute_power_frac",
+)  # fmt: skip
+_KERNEL = ("weight_bandwidth_eff", "decode_compute_eff", "prefill_compute_eff", "layer_overhead_s")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetGroup:
+    """A category whose levels move some parameters; ``sd`` of the offsets in log units."""
+
+    category: str
+    sd: float
+    parameters: tuple[str, ...]
+
+
+# A vendor's offset is looser than an architecture's and a kind's within it, so that kinds of one
+# vendor share what they have in common; so with an engine era and its releases.
+OFFSET_GROUPS: tuple[OffsetGroup, ...] = (
+    OffsetGroup("engine_era", 0.35, _SOFTWARE),
+    OffsetGroup("engine_release", 0.20, _SOFTWARE),
+    OffsetGroup("source", 0.35, _SOFTWARE),
+    OffsetGroup("gpu_vendor", 0.35, _HARDWARE),
+    OffsetGroup("gpu_architecture", 0.25, _HARDWARE),
+    OffsetGroup("gpu_kind", 0.15, _HARDWARE),
+    OffsetGroup("kernel", 0.35, _KERNEL),
 )
 BASE_SD = 0.7
 # Scale of the Student-t loss by fitted target (log units) and its degrees of freedom.
@@ -42,6 +61,7 @@ TARGET_SCALE = {
 }
 STUDENT_DOF = 4.0
 MAX_ITERATIONS = 40
+MAX_DAMPINGS = 6
 CONVERGED_NATS = 0.5  # a step that gains less than this likelihood changes nothing of note
 STEP = 1e-4
 
@@ -72,6 +92,159 @@ class PhysicsParameters:
         return evaluate(frame, self.log_theta(frame))
 
 
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where base and offsets lie in the vector x that is fitted (in logs, 0 = start).
+
+    ``first`` maps a category to the place of its first level's offsets, ``present`` to the levels
+    with rows. ``combo_of`` (n,) is each row's combination of levels; ``slots`` (n_combos,
+    1 + n_groups, n_parameters) are the places that add up to a combination's parameters;
+    ``precision`` (len(x),) is the ridge; ``active`` are the places that may move: those of
+    parameters that their group moves, at levels with rows.
+    """
+
+    first: dict[str, int]
+    present: dict[str, tuple[tuple[int, str], ...]]
+    combo_of: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    precision: NDArray[np.float64]
+    active: NDArray[np.int64]
+
+    @classmethod
+    def from_frame(cls, frame: Frame) -> _Layout:
+        p = len(PARAMETERS)
+        first, total = {}, p
+        for group in OFFSET_GROUPS:
+            first[group.category] = total
+            total += p * len(frame.levels[group.category])
+        precision = np.full(total, 1.0 / BASE_SD**2)
+        free = np.zeros(total, dtype=bool)
+        free[:p] = True
+        for group in OFFSET_GROUPS:
+            levels = frame.levels[group.category]
+            here = slice(first[group.category], first[group.category] + p * len(levels))
+            precision[here] = 1.0 / group.sd**2
+            has_rows = np.isin(np.arange(len(levels)), frame.codes[group.category])
+            free[here] = np.outer(has_rows, np.isin(PARAMETER_NAMES, group.parameters)).ravel()
+        combos, combo_of = np.unique(
+            np.stack([frame.codes[g.category] for g in OFFSET_GROUPS], axis=1),
+            axis=0,
+            return_inverse=True,
+        )
+        slots = np.stack(
+            [np.arange(p) + np.zeros((len(combos), 1), dtype=np.int64)]
+            + [
+                first[g.category] + combos[:, [j]] * p + np.arange(p)
+                for j, g in enumerate(OFFSET_GROUPS)
+            ],
+            axis=1,
+        )
+        present = {
+            g.category: tuple(
+                (int(i), frame.levels[g.category][i]) for i in np.unique(frame.codes[g.category])
+            )
+            for g in OFFSET_GROUPS
+        }
+        return cls(first, present, combo_of.ravel(), slots, precision, np.flatnonzero(free))
+
+    def start(self, parameters: PhysicsParameters | None) -> NDArray[np.float64]:
+        """Vector of earlier parameters; levels without rows start, and so end, at offset zero."""
+        x = np.zeros(len(self.precision))
+        if parameters is None:
+            return x
+        p = len(PARAMETERS)
+        x[:p] = parameters.base - START_LOG
+        for name, levels in self.present.items():
+            for i, level in levels:
+                at = self.first[name] + i * p
+                x[at : at + p] = parameters.offsets[name].get(level, np.zeros(p))
+        return x
+
+    def theta(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Log parameters of each row, (n, n_parameters)."""
+        per_combo = START_LOG + x[self.slots].sum(axis=1)
+        return np.asarray(per_combo[self.combo_of])
+
+    def parameters(self, frame: Frame, x: NDArray[np.float64]) -> PhysicsParameters:
+        """The vector by names."""
+        p = len(PARAMETERS)
+        offsets = {
+            name: {
+                level: x[self.first[name] + i * p : self.first[name] + (i + 1) * p]
+                for i, level in enumerate(frame.levels[name])
+            }
+            for name in (g.category for g in OFFSET_GROUPS)
+        }
+        return PhysicsParameters(base=START_LOG + x[:p], offsets=offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """Labels to fit: ``targets`` names, ``labels`` logs (n,) and ``weight`` (n,)."""
+
+    frame: Frame
+    layout: _Layout
+    targets: tuple[str, ...]
+    labels: Mapping[str, NDArray[np.float64]]
+    weight: NDArray[np.float64]
+
+    def loss(self, log: Mapping[str, NDArray[np.float64]], x: NDArray[np.float64]) -> float:
+        """Negative log likelihood and ridge of a prior ``log`` at ``x``, in nats."""
+        value = float(np.sum(self.layout.precision * x**2)) / 2.0
+        for t in self.targets:
+            r = (self.labels[t] - log[t]) / TARGET_SCALE[t]
+            ok = np.isfinite(r)
+            value += float(
+                np.sum(self.weight[ok] * np.log1p(r[ok] ** 2 / STUDENT_DOF))
+                * (STUDENT_DOF + 1)
+                / 2.0
+            )
+        return value
+
+    def normal_equations(
+        self,
+        log: Mapping[str, NDArray[np.float64]],
+        theta: NDArray[np.float64],
+        x: NDArray[np.float64],
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Gauss-Newton matrix (len(x), len(x)) and downhill gradient (len(x),) at ``x``.
+
+        Rows of one combination share their parameters, so sums are taken by combination first.
+        """
+        layout, p = self.layout, len(PARAMETERS)
+        jacobian = {t: np.empty((self.frame.n, p)) for t in self.targets}
+        for j in range(p):
+            bumped = theta.copy()
+            bumped[:, j] += STEP
+            moved = evaluate(self.frame, bumped).log
+            for t in self.targets:
+                jacobian[t][:, j] = (moved[t] - log[t]) / STEP
+        n_combos = len(layout.slots)
+        hessian = np.zeros((n_combos, p, p))
+        gradient = np.zeros((n_combos, p))
+        for t in self.targets:
+            r = self.labels[t] - log[t]
+            ok = np.isfinite(r)
+            u = r[ok] / TARGET_SCALE[t]
+            w = self.weight[ok] * (STUDENT_DOF + 1) / (STUDENT_DOF + u**2) / TARGET_SCALE[t] ** 2
+            order = np.argsort(layout.combo_of[ok], kind="stable")
+            combo = layout.combo_of[ok][order]
+            jt, rt = jacobian[t][ok][order], r[ok][order]
+            jw = jt * w[order, None]
+            edges = np.flatnonzero(np.r_[True, combo[1:] != combo[:-1]])
+            for a, b in zip(edges, np.r_[edges[1:], len(combo)], strict=True):
+                hessian[combo[a]] += jw[a:b].T @ jt[a:b]
+                gradient[combo[a]] += jw[a:b].T @ rt[a:b]
+        full = np.diag(layout.precision)
+        downhill = -layout.precision * x
+        k = layout.slots.shape[1]
+        for i in range(n_combos):
+            flat = layout.slots[i].ravel()
+            full[np.ix_(flat, flat)] += np.tile(hessian[i], (k, k))
+            downhill[flat] += np.tile(gradient[i], k)
+        return full, downhill
+
+
 def fit_physics(
     frame: Frame,
     labels: Mapping[str, NDArray[np.float64]],
@@ -90,105 +263,37 @@ def fit_physics(
     Returns:
         The parameters at the last accepted step.
     """
-    targets = [t for t in TARGET_SCALE if t in labels and np.isfinite(labels[t]).any()]
-    w_row = np.ones(frame.n) if weight is None else weight
-    p = len(PARAMETERS)
-    groups = [(name, sd) for name, sd in OFFSET_GROUPS]
-    starts, total = {}, p
-    for name, _ in groups:
-        starts[name] = total
-        total += p * len(frame.levels[name])
-    precision = np.full(total, 1.0 / BASE_SD**2)
-    for name, sd in groups:
-        precision[starts[name] : starts[name] + p * len(frame.levels[name])] = 1.0 / sd**2
-    combos, combo_of = np.unique(
-        np.stack([frame.codes[name] for name, _ in groups], axis=1), axis=0, return_inverse=True
+    layout = _Layout.from_frame(frame)
+    problem = _Problem(
+        frame=frame,
+        layout=layout,
+        targets=tuple(t for t in TARGET_SCALE if t in labels and np.isfinite(labels[t]).any()),
+        labels=labels,
+        weight=np.ones(frame.n) if weight is None else weight,
     )
-    combo_of = combo_of.ravel()
-    slots = np.stack(
-        [np.arange(p) + np.zeros((len(combos), 1), dtype=np.int64)]
-        + [starts[g] + combos[:, [j]] * p + np.arange(p) for j, (g, _) in enumerate(groups)],
-        axis=1,
-    )  # (n_combos, 1 + n_groups, p)
-
-    def theta_rows(x: NDArray[np.float64]) -> NDArray[np.float64]:
-        per_combo = START_LOG + x[slots].sum(axis=1)
-        return np.asarray(per_combo[combo_of])
-
-    def loss(log: Mapping[str, NDArray[np.float64]], x: NDArray[np.float64]) -> float:
-        value = float(np.sum(precision * x**2)) / 2.0
-        for t in targets:
-            r = (labels[t] - log[t]) / TARGET_SCALE[t]
-            ok = np.isfinite(r)
-            value += float(
-                np.sum(w_row[ok] * np.log1p(r[ok] ** 2 / STUDENT_DOF)) * (STUDENT_DOF + 1) / 2.0
-            )
-        return value
-
-    x = np.zeros(total)
-    if start is not None:
-        x[:p] = start.base - START_LOG
-        for name, _ in groups:
-            for i, level in enumerate(frame.levels[name]):
-                at = starts[name] + i * p
-                x[at : at + p] = start.offsets[name].get(level, np.zeros(p))
-    theta = theta_rows(x)
+    x = layout.start(start)
+    theta = layout.theta(x)
     current = evaluate(frame, theta).log
-    value = loss(current, x)
+    value = problem.loss(current, x)
     damping = 1.0
     for _ in range(MAX_ITERATIONS):
-        jacobian = {t: np.empty((frame.n, p)) for t in targets}
-        for j in range(p):
-            bumped = theta.copy()
-            bumped[:, j] += STEP
-            moved = evaluate(frame, bumped).log
-            for t in targets:
-                jacobian[t][:, j] = (moved[t] - current[t]) / STEP
-        hessian = np.zeros((len(combos), p, p))
-        gradient = np.zeros((len(combos), p))
-        for t in targets:
-            r = labels[t] - current[t]
-            ok = np.isfinite(r)
-            u = r[ok] / TARGET_SCALE[t]
-            w = w_row[ok] * (STUDENT_DOF + 1) / (STUDENT_DOF + u**2) / TARGET_SCALE[t] ** 2
-            jt = jacobian[t][ok]
-            order = np.argsort(combo_of[ok], kind="stable")
-            c = combo_of[ok][order]
-            jw = jt[order] * w[order, None]
-            edges = np.flatnonzero(np.r_[True, c[1:] != c[:-1]])
-            for a, b in zip(edges, np.r_[edges[1:], len(c)], strict=True):
-                hessian[c[a]] += jw[a:b].T @ jt[order][a:b]
-                gradient[c[a]] += jw[a:b].T @ r[ok][order][a:b]
-        full = np.diag(precision)
-        grad = -precision * x
-        k = slots.shape[1]
-        for c in range(len(combos)):
-            flat = slots[c].ravel()
-            full[np.ix_(flat, flat)] += np.tile(hessian[c], (k, k))
-            grad[flat] += np.tile(gradient[c], k)
-        improved = False
-        for _ in range(6):
-            step = np.linalg.solve(full + damping * np.diag(np.diag(full)) * 1e-2, grad)
+        full, downhill = problem.normal_equations(current, theta, x)
+        full, downhill = full[np.ix_(layout.active, layout.active)], downhill[layout.active]
+        gain = 0.0
+        for _ in range(MAX_DAMPINGS):
+            step = np.linalg.solve(full + damping * np.diag(np.diag(full)) * 1e-2, downhill)
             step *= min(1.0, 1.0 / max(float(np.max(np.abs(step))), 1e-12))
-            trial = x + step
-            trial_theta = theta_rows(trial)
+            trial = x.copy()
+            trial[layout.active] += step
+            trial_theta = layout.theta(trial)
             trial_log = evaluate(frame, trial_theta).log
-            trial_value = loss(trial_log, trial)
+            trial_value = problem.loss(trial_log, trial)
             if trial_value < value:
-                improved = True
                 gain = value - trial_value
                 x, theta, current, value = trial, trial_theta, trial_log, trial_value
                 damping = max(damping / 4.0, 1e-3)
                 break
             damping *= 8.0
-        if not improved or gain < CONVERGED_NATS:
+        if gain < CONVERGED_NATS:
             break
-    base = START_LOG + x[:p]
-    offsets = {
-        name: {
-            level: x[starts[name] + i * p : starts[name] + (i + 1) * p]
-            for i, level in enumerate(frame.levels[name])
-        }
-        for name, _ in groups
-    }
-    return PhysicsParameters(base=base, offsets=offsets)
+    return layout.parameters(frame, x)

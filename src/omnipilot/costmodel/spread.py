@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from omnipilot.costmodel.frame import Frame
     from omnipilot.costmodel.physics import Physics
 
-TREES = 80
-DEPTH = 4
-LEARNING_RATE = 0.06
+# (fewest groups, trees, depth): the trees may only be as fine as there are independent groups to
+# learn from, or their band is right on average and wrong for every new group.
+CAPACITY = ((100, 80, 4), (30, 40, 3), (0, 20, 2))
+LEARNING_RATE = 0.08
 CROSS_FOLDS = 3
 MIN_SOURCE_ROWS = 100
 
@@ -96,9 +97,12 @@ def fit_spread(
     weight = np.ones(frame.n)
     fold = group_folds(groups, CROSS_FOLDS, np.random.default_rng(seed))
 
+    n_groups = len(np.unique(groups))
+    trees, depth = next((t, d) for fewest, t, d in CAPACITY if n_groups >= fewest)
+
     def forest(rows: NDArray[np.bool_]) -> Forest:
         return fit_forest(
-            x[rows], error[rows], weight[rows], loss=QUANTILE_LOSS, trees=TREES, depth=DEPTH,
+            x[rows], error[rows], weight[rows], loss=QUANTILE_LOSS, trees=trees, depth=depth,
             learning_rate=LEARNING_RATE, seed=seed,
         )  # fmt: skip
 
@@ -133,7 +137,7 @@ def fit_spread(
         offset=conformal_offset(scores),
         source_offsets=source_offsets,
         n_rows=frame.n,
-        n_groups=len(np.unique(groups)),
+        n_groups=n_groups,
         crossing_rate=float(np.mean(crossed)),
         nested_coverage=float(np.mean(covered)),
         mape=float(ape.mean()),
