@@ -180,11 +180,20 @@ def _candidates(
 
 
 def _contenders(recommendation: Recommendation) -> list[RankedArm]:
-    """Arms that compete with the winner on equal terms: as well supported as it is."""
+    """Arms that compete with the winner on equal terms: as well supported, and not ahead of it.
+
+    An arm that is listed last because it was not measured may be worth more on paper.
+    """
     ranked = recommendation.ranked
     if not ranked:
         return []
-    return [arm for arm in ranked if arm.support.supported or not ranked[0].support.supported]
+    best = ranked[0]
+    return [
+        arm
+        for arm in ranked
+        if (arm.support.supported or not best.support.supported)
+        and arm.utility.total_usd <= best.utility.total_usd
+    ]
 
 
 def _assumptions(

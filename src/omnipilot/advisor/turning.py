@@ -69,10 +69,13 @@ def value_turning_points(
         if steeper == 0:
             continue
         at = (other.cost_usd - best.cost_usd) / steeper
+        # The best arm is ahead today, so a steeper line crosses above and a flatter one below;
+        # at a tie rounding must not turn that round.
+        at = max(at, value_per_token_usd) if steeper > 0 else min(at, value_per_token_usd)
         point = TurningPoint("value_per_token_usd", "", value_per_token_usd, at, other.arm.arm)
-        if steeper > 0 and at >= value_per_token_usd and (above is None or at < above.at):
+        if steeper > 0 and (above is None or at < above.at):
             above = point
-        if steeper < 0 and 0 < at <= value_per_token_usd and (below is None or at > below.at):
+        if steeper < 0 and at > 0 and (below is None or at > below.at):
             below = point
     return tuple(point for point in (below, above) if point is not None)
 
