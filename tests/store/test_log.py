@@ -20,6 +20,8 @@ from omnipilot.store import AppendReport, ReadTally, Store
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from omnipilot.store import StoredRow
+
 
 def run(n: int, **changes: object) -> InferenceRun:
     row = InferenceRun(
@@ -30,7 +32,13 @@ def run(n: int, **changes: object) -> InferenceRun:
 
 
 def loads(store: Store) -> list[float]:
-    return [stored.row.concurrency for stored in store.rows()]
+    return [number_of(stored) for stored in store.rows()]
+
+
+def number_of(stored: StoredRow) -> float:
+    """The number that a test gave a row."""
+    assert isinstance(stored.row, InferenceRun)
+    return stored.row.concurrency
 
 
 def fill(home: Path, n: int) -> Store:
@@ -44,7 +52,7 @@ def test_rows_come_back_in_order_and_the_same_content_is_written_once(tmp_path: 
     assert store.append([run(1), run(2), run(1)], now_s=1.0) == AppendReport(2, 1)
     assert store.append([run(2), run(3)], now_s=2.0) == AppendReport(1, 1)
     assert Store.open(tmp_path).append([run(3)], now_s=3.0) == AppendReport(0, 1)
-    assert [(s.row.concurrency, s.ingested_at_s) for s in store.rows()] == [(1, 1), (2, 1), (3, 2)]
+    assert [(number_of(s), s.ingested_at_s) for s in store.rows()] == [(1, 1), (2, 1), (3, 2)]
 
 
 @given(batches=st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=6), fresh=st.booleans())
@@ -140,7 +148,7 @@ def test_damaged_altered_overlong_and_foreign_lines_are_counted_and_kept(tmp_pat
     data = first + b"garbage \xff\n" + altered + b"x" * 3_000_000 + b"\n" + foreign
     store.path.write_bytes(data)
     tally = ReadTally()
-    assert [s.row.concurrency for s in store.rows(tally)] == [0]
+    assert [number_of(s) for s in store.rows(tally)] == [0]
     assert tally.rows == 1
     assert tally.skipped == {"not a row": 1, "altered": 1, "too long": 1}
     assert tally.unknown == {"gpu_probe": 1}
@@ -193,7 +201,7 @@ def test_three_processes_write_overlapping_rows_once_each(tmp_path: Path) -> Non
     ]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
     tally = ReadTally()
-    written = sorted(s.row.concurrency for s in Store.open(tmp_path).rows(tally))
+    written = sorted(number_of(s) for s in Store.open(tmp_path).rows(tally))
     assert written == list(range(600))
     assert not tally.skipped
 
