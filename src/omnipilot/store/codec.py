@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LINE_BYTES", "ROW_TYPES", "EncodedRow", "StoredRow", "UnknownKindError", "UnreadableLineError",
-    "decode_line", "digest_of_line", "encode_row",
+    "decode_line", "digest_of_line", "encode_row", "is_unaltered",
 ]  # fmt: skip
 
 # Kinds of rows by the name in their ``kind`` field; a new kind is one entry.
@@ -181,7 +181,7 @@ def decode_line(line: bytes) -> StoredRow:
         head = _envelope_decoder.decode(line)
         if head.kind not in ROW_TYPES:
             raise UnknownKindError(head.kind)
-        if not _is_unaltered(line, head.content_hash):
+        if not is_unaltered(line, head.content_hash):
             raise UnreadableLineError("altered")
         if head.schema_version == SCHEMA_VERSION:
             row = _row_decoders[head.kind].decode(line)
@@ -195,7 +195,7 @@ def decode_line(line: bytes) -> StoredRow:
     return StoredRow(row, head.content_hash, head.ingested_at_s)
 
 
-def _is_unaltered(line: bytes, content_hash: str) -> bool:
+def is_unaltered(line: bytes, content_hash: str) -> bool:
     """Check content against hash; lines whose members stand in another order are re-encoded."""
     if line.startswith(_HEAD):
         payload = b"{" + line[line.find(b",", _DIGEST_END + 2) + 1 :].rstrip(b"\r\n")

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
     from omnipilot.domain.rows import Row
 
-__all__ = ["CLUSTER_LOG_NAME", "LOG_NAME", "AppendReport", "ReadTally", "Store"]
+__all__ = [
+    "CLUSTER_LOG_NAME", "LOG_NAME", "AppendReport", "ReadTally", "Store", "row_of_line",
+]  # fmt: skip
 
 LOG_NAME: Final = "history.jsonl"
 CLUSTER_LOG_NAME: Final = "cluster_history.jsonl"
@@ -172,16 +174,24 @@ class Store:
             StateError: the log cannot be read, or holds rows of a newer schema.
         """
         tally = tally if tally is not None else ReadTally()
+        for line in self.lines():
+            row = row_of_line(line, tally)
+            if row is not None:
+                yield row
+
+    def lines(self) -> Iterator[bytes | None]:
+        """Read the undecoded lines in the order they were written; None for one above any row.
+
+        Raises:
+            StateError: the log cannot be read.
+        """
         with _state_errors(self.path):
             try:
                 stream = self.path.open("rb")
             except FileNotFoundError:
                 return
             with stream:
-                for line in _lines(stream):
-                    row = _row_of(line, tally)
-                    if row is not None:
-                        yield row
+                yield from _lines(stream)
 
     def torn_files(self) -> list[Path]:
         """List the files that hold line ends cut by crashes."""
@@ -331,12 +341,13 @@ def _lines(stream: BinaryIO) -> Iterator[bytes | None]:
 def _is_row(line: bytes) -> bool:
     tally = ReadTally()
     try:
-        return _row_of(line + b"\n", tally) is not None or bool(tally.unknown)
+        return row_of_line(line + b"\n", tally) is not None or bool(tally.unknown)
     except StateError:  # whole, of a newer schema
         return True
 
 
-def _row_of(line: bytes | None, tally: ReadTally) -> StoredRow | None:
+def row_of_line(line: bytes | None, tally: ReadTally) -> StoredRow | None:
+    """Decode a line of the log; None, and counted in ``tally``, where it is no row."""
     if line is None:
         tally.skipped["too long"] += 1
         return None
