@@ -32,7 +32,11 @@ def text(
     *records: dict[str, str], columns: Sequence[str] = tuple(RECORD), delimiter: str = "|"
 ) -> str:
     lines = [delimiter.join(columns)]
-    lines += [delimiter.join({**RECORD, **record}[c] for c in columns) for record in records]
+    for record in records:
+        whole = {**RECORD, **record}
+        if whole["JobID"].isdigit() and "JobIDRaw" not in record:
+            whole["JobIDRaw"] = whole["JobID"]
+        lines.append(delimiter.join(whole[column] for column in columns))
     return "\n".join(lines) + "\n"
 
 

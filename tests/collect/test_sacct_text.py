@@ -117,13 +117,24 @@ def test_a_wait_is_taken_from_planned_where_eligible_is_not_printed(tmp_path: Pa
 def test_values_mean_what_slurm_s_manual_says(
     tmp_path: Path, column: str, value: str, field: str, wanted: object
 ) -> None:
-    assert getattr(one(tmp_path / "a", **{column: value}), field) == wanted
+    change = {column: value}
+    if column == "AllocTRES":
+        change["ReqTRES"] = value
+    assert getattr(one(tmp_path / "a", **change), field) == wanted
 
 
 def test_a_job_cancelled_before_it_started_keeps_what_it_asked_for(tmp_path: Path) -> None:
     for start in ("None", "Unknown", ""):
         job = one(tmp_path / "a", State="CANCELLED by 5", Start=start, ElapsedRaw="0", AllocTRES="")
         assert (job.start_s, job.n_gpus, job.gpu, job.queue_wait_s) == (0, 2, "h100", None)
+
+
+def test_a_run_told_twice_differently_is_refused(tmp_path: Path) -> None:
+    columns = [*RECORD, "Elapsed"]
+    (told,) = rows(collect(tmp_path / "a", text({"Elapsed": "01:00:00"}, columns=columns)))
+    assert told == one(tmp_path / "a")
+    wrong = collect(tmp_path / "a", text({"Elapsed": "00:59:59"}, columns=columns))
+    assert codes(wrong) == ["times contradictory"]
 
 
 def test_seconds_suspended_are_no_contradiction(tmp_path: Path) -> None:
@@ -187,6 +198,8 @@ def test_an_hour_lost_to_daylight_saving_is_no_contradiction(tmp_path: Path) -> 
         ("AllocTRES", "gres/gpu:h100=4,gres/gpu=2", "TRES contradictory"),
         ("AllocTRES", "gres/gpu=2,gres/gpu=2", "TRES contradictory"),
         ("AllocTRES", "gres/gpu:/etc/x=2", "TRES unreadable"),
+        ("AllocTRES", "gres/gpu:a100=2,gres/gpu=2", "TRES contradictory"),
+        ("JobIDRaw", "101", "JobID contradictory"),
         ("Partition", "gpu/x", "Partition unreadable"),
         ("Partition", "alice@uni", "Partition unreadable"),
         ("Cluster", "my lab", "Cluster unreadable"),

@@ -74,6 +74,7 @@ def row_of(record: JobRecord, key: SiteKey | None) -> ClusterJob:
     if not record.state.ended:
         raise FieldError("not ended", "the job has not ended yet: collect it again when it has")
     _check_times(record)
+    _check_twice_told(record)
     for column, place in (("Cluster", record.cluster), ("Partition", record.partition)):
         if place and _PLACE.fullmatch(place) is None:
             raise FieldError(f"{column} unreadable", f"{column} is no name that Slurm allows")
@@ -130,6 +131,16 @@ def _check_times(record: JobRecord) -> None:
     most_s = record.end_s - record.start_s if record.start_s else 0
     if elapsed_s > most_s + slack_s:
         raise FieldError("times contradictory", "the job ran longer than from start to end")
+
+
+def _check_twice_told(record: JobRecord) -> None:
+    """Compare what two fields tell; half of one record joined to half of another differs here."""
+    raw = record.raw_job_id
+    if raw and record.job_id.isdigit() and int(record.job_id) != raw:
+        raise FieldError("JobID contradictory", "JobID and JobIDRaw are of different jobs")
+    asked, got = record.requested.kind, record.allocated.kind
+    if asked != got and asked and got and not set(asked.split("+")) <= set(got.split("+")):
+        raise FieldError("TRES contradictory", "the GPUs allocated are not of the kind requested")
 
 
 def _elapsed_s(record: JobRecord) -> int:

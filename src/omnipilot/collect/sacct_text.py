@@ -234,11 +234,7 @@ class _Reader:
             eligible_s=eligible_s,
             start_s=start_s,
             end_s=time_s(end, "End", zone),
-            elapsed_s=(
-                whole_number(elapsed_raw, "ElapsedRaw")
-                if elapsed_raw
-                else duration_s(elapsed, "Elapsed")
-            ),
+            elapsed_s=_elapsed_s(elapsed_raw, elapsed),
             raw_job_id=whole_number(raw, "JobIDRaw") if raw else 0,
             allocated=self._tres(allocated),
             requested=self._tres(requested),
@@ -312,6 +308,16 @@ def _divisions(n_free: int, extra: int) -> Iterator[tuple[int, ...]]:
     for bars in combinations(range(extra + n_free - 1), n_free - 1):
         edges = (-1, *bars, extra + n_free - 1)
         yield tuple(after - before - 1 for before, after in pairwise(edges))
+
+
+def _elapsed_s(raw: str, text: str) -> int | None:
+    shown_s = duration_s(text, "Elapsed") if text else None
+    if not raw:
+        return shown_s
+    elapsed_s = whole_number(raw, "ElapsedRaw")
+    if shown_s is not None and shown_s != elapsed_s:
+        raise FieldError("times contradictory", "Elapsed and ElapsedRaw differ")
+    return elapsed_s
 
 
 def _time_limit_s(raw: str, text: str) -> int:
