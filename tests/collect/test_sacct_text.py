@@ -67,7 +67,7 @@ def test_a_column_that_is_needed_and_missing_is_named(tmp_path: Path, dropped: s
 def test_few_columns_are_enough_and_the_proposed_ones_suffice(tmp_path: Path) -> None:
     few = ["JobIDRaw", "State", "Submit", "Start", "End", "ReqTRES"]
     (job,) = rows(collect(tmp_path / "a", text({}, columns=few)))
-    assert (job.job_id, job.gpu, job.n_gpus, job.elapsed_s) == ("100", "", 0, 3600)
+    assert (job.job_id, job.gpu, job.n_gpus, job.elapsed_s) == ("100", "h100", 2, 3600)
     assert (job.exit_code, job.job_class, job.queue_wait_s) == (-1, "", None)
     proposed = {**RECORD, "TimelimitRaw": "1440"}
     content = "|".join(COLUMNS) + "\n" + "|".join(proposed[c] for c in COLUMNS) + "\n"
@@ -199,6 +199,8 @@ def test_an_hour_lost_to_daylight_saving_is_no_contradiction(tmp_path: Path) -> 
         ("AllocTRES", "gres/gpu=2,gres/gpu=2", "TRES contradictory"),
         ("AllocTRES", "gres/gpu:/etc/x=2", "TRES unreadable"),
         ("AllocTRES", "gres/gpu:a100=2,gres/gpu=2", "TRES contradictory"),
+        ("AllocTRES", "gres/gpu=2", "TRES contradictory"),
+        ("AllocTRES", "cpu=2", "TRES contradictory"),
         ("JobIDRaw", "101", "JobID contradictory"),
         ("Partition", "gpu/x", "Partition unreadable"),
         ("Partition", "alice@uni", "Partition unreadable"),

@@ -157,7 +157,7 @@ def _record(job: _Job) -> JobRecord:
         start_s=_time(time.start, "start"),
         end_s=_time(time.end, "end"),
         elapsed_s=None if elapsed_s is None else checked_duration_s(elapsed_s, "elapsed"),
-        allocated=_gpus(tres.allocated),
+        allocated=_gpus(tres.allocated) if tres.allocated else None,
         requested=_gpus(tres.requested),
         cluster=job.cluster or "",
         partition=job.partition or "",

@@ -32,7 +32,8 @@ _DAMAGED: Final = "\ufffd"
 class JobRecord:
     """The fields of one record, converted; see :class:`omnipilot.domain.ClusterJob` for units.
 
-    ``elapsed_s`` is None where not told; ``local_times`` says that times had no offset.
+    ``elapsed_s`` is None where not told, ``allocated`` also where nothing was allocated;
+    ``local_times`` says that times had no offset.
     """
 
     job_id: str
@@ -44,7 +45,7 @@ class JobRecord:
     elapsed_s: int | None = None
     raw_job_id: int = 0
     n_tasks: int = 1
-    allocated: Gpus = NO_GPUS
+    allocated: Gpus | None = None
     requested: Gpus = NO_GPUS
     cluster: str = ""
     partition: str = ""
@@ -81,8 +82,7 @@ def row_of(record: JobRecord, key: SiteKey | None) -> ClusterJob:
     for column, name in (("User", record.user), ("Account", record.account)):
         if _DAMAGED in name:
             raise FieldError("not UTF-8", f"{column} is not UTF-8 text")
-    had_nodes = record.start_s or record.allocated.n
-    gpus = record.allocated if had_nodes else record.requested
+    gpus = record.requested if record.allocated is None else record.allocated
     statistics = record.statistics
     return ClusterJob(
         source=SOURCE,
@@ -138,8 +138,12 @@ def _check_twice_told(record: JobRecord) -> None:
     raw = record.raw_job_id
     if raw and record.job_id.isdigit() and int(record.job_id) != raw:
         raise FieldError("JobID contradictory", "JobID and JobIDRaw are of different jobs")
-    asked, got = record.requested.kind, record.allocated.kind
-    if asked != got and asked and got and not set(asked.split("+")) <= set(got.split("+")):
+    asked, got = record.requested, record.allocated
+    if got is None or asked == got:
+        return
+    if asked.n and not got.n:
+        raise FieldError("TRES contradictory", "GPUs were requested and none were allocated")
+    if asked.kind and not set(asked.kind.split("+")) <= set(got.kind.split("+")):
         raise FieldError("TRES contradictory", "the GPUs allocated are not of the kind requested")
 
 

@@ -236,7 +236,7 @@ class _Reader:
             end_s=time_s(end, "End", zone),
             elapsed_s=_elapsed_s(elapsed_raw, elapsed),
             raw_job_id=whole_number(raw, "JobIDRaw") if raw else 0,
-            allocated=self._tres(allocated),
+            allocated=self._tres(allocated) if allocated else None,
             requested=self._tres(requested),
             cluster=cluster,
             partition=partition,
