@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+# Small matrices on a shared machine: threads that wait for one another cost more than they give.
+# Read when numpy is first imported, which is after this file.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:

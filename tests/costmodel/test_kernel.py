@@ -1,0 +1,143 @@
+"""The covariance of residuals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from costmodel_builders import hyper, made, prior_of, scenario
+
+from omnipilot.costmodel.frame import CATEGORY_NAMES, build_frame
+from omnipilot.costmodel.kernel import (
+    GLOBAL_TERMS,
+    KERNEL_TERMS,
+    N_PHYSICS_COORDINATES,
+    N_WORKLOAD_COORDINATES,
+    SOURCE_TERMS,
+    KernelInputs,
+    KernelLevels,
+    covariance,
+    matern32,
+    squared_distance,
+)
+
+HYPER = hyper()
+ALL_TERMS = tuple(range(len(KERNEL_TERMS)))
+
+
+def inputs_of(every: int = 3) -> KernelInputs:
+    frame = made().data.frame
+    inputs = KernelLevels.from_frame(frame).inputs(frame, prior_of(frame))
+    return inputs.take(np.arange(0, frame.n, every))
+
+
+def test_terms_are_either_of_one_source_or_of_all() -> None:
+    assert sorted((*GLOBAL_TERMS, *SOURCE_TERMS)) == list(ALL_TERMS)
+    assert not set(GLOBAL_TERMS) & set(SOURCE_TERMS)
+    assert all("source" in KERNEL_TERMS[j].same for j in SOURCE_TERMS)
+    assert all("source" not in KERNEL_TERMS[j].same for j in GLOBAL_TERMS)
+    assert GLOBAL_TERMS
+    assert SOURCE_TERMS
+
+
+def test_terms_are_named_once_and_made_of_known_categories() -> None:
+    names = [t.name for t in KERNEL_TERMS]
+    assert len(set(names)) == len(names)
+    for term in KERNEL_TERMS:
+        assert set(term.same) <= {*CATEGORY_NAMES, "n_gpus"}, term.name
+        assert term.distance in {"", "workload", "physics"}
+        assert term.same or term.distance
+
+
+@pytest.mark.parametrize("terms", [ALL_TERMS, GLOBAL_TERMS, SOURCE_TERMS])
+def test_covariance_is_symmetric_and_positive_semidefinite(terms: tuple[int, ...]) -> None:
+    inputs = inputs_of()
+    k = covariance(inputs, inputs, HYPER.sd, HYPER.lengths, terms).astype(np.float64)
+    assert np.abs(k - k.T).max() < 1e-5
+    assert np.linalg.eigvalsh((k + k.T) / 2).min() > -1e-4 * k.max()
+
+
+def test_a_row_covaries_with_itself_by_the_sum_of_the_variances() -> None:
+    inputs = inputs_of()
+    k = covariance(inputs, inputs, HYPER.sd, HYPER.lengths, ALL_TERMS)
+    assert np.diag(k) == pytest.approx(float(np.sum(HYPER.sd**2)), rel=1e-2)
+    assert k.max() <= float(np.sum(HYPER.sd**2)) * 1.0001
+
+
+def test_global_and_source_parts_add_up() -> None:
+    inputs = inputs_of(10)
+    whole, shared, own = (
+        covariance(inputs, inputs, HYPER.sd, HYPER.lengths, terms)
+        for terms in (ALL_TERMS, GLOBAL_TERMS, SOURCE_TERMS)
+    )
+    assert whole == pytest.approx(shared + own, abs=1e-5)
+
+
+def test_one_term_is_its_variance_where_all_its_categories_agree() -> None:
+    frame = build_frame(
+        [
+            scenario(source="alpha", gpu="h100-80"),
+            scenario(source="alpha", gpu="l40s-48", concurrency=99.0),
+            scenario(source="beta", gpu="h100-80"),
+            scenario(source="alpha", gpu="h100-80", concurrency=99.0),
+        ]
+    )
+    inputs = KernelLevels.from_frame(frame).inputs(frame, prior_of(frame))
+    at = next(j for j, t in enumerate(KERNEL_TERMS) if t.same == ("source", "gpu_kind")
+              and not t.distance)  # fmt: skip
+    sd = np.full(len(KERNEL_TERMS), 0.5)
+    k = covariance(inputs, inputs, sd, (1.0, 1.0), (at,))
+    assert k[0].tolist() == [0.25, 0.0, 0.0, 0.25]
+
+
+def test_a_distance_term_fades_with_load() -> None:
+    frame = build_frame([scenario(concurrency=c) for c in (1.0, 2.0, 8.0, 512.0)])
+    inputs = KernelLevels.from_frame(frame).inputs(frame, prior_of(frame))
+    at = next(j for j, t in enumerate(KERNEL_TERMS) if t.distance == "workload")
+    row = covariance(inputs, inputs, HYPER.sd, HYPER.lengths, (at,))[0]
+    assert row[0] > row[1] > row[2] > row[3] > 0
+
+
+def test_a_level_without_rows_never_matches_not_even_itself() -> None:
+    known = build_frame([scenario(gpu="a100-80"), scenario(gpu="h100-80")])
+    levels = KernelLevels.from_frame(known)
+    new = build_frame([scenario(gpu="l40s-48", source="gamma"), scenario(gpu="l40s-48")])
+    inputs = levels.inputs(new, prior_of(new))
+    of_gpu = [j for j, t in enumerate(KERNEL_TERMS) if "gpu_kind" in t.same]
+    assert (inputs.codes[:, of_gpu] == -1).all()
+    for terms in [(j,) for j in of_gpu]:
+        assert not covariance(inputs, inputs, HYPER.sd, HYPER.lengths, terms).any()
+        measured = levels.inputs(known, prior_of(known))
+        assert not covariance(inputs, measured, HYPER.sd, HYPER.lengths, terms).any()
+
+
+def test_codes_do_not_depend_on_what_else_is_asked() -> None:
+    frame = made().data.frame
+    levels = KernelLevels.from_frame(frame)
+    whole = levels.inputs(frame, prior_of(frame))
+    part = frame.take(np.arange(17, 40))
+    assert (levels.inputs(part, prior_of(part)).codes == whole.codes[17:40]).all()
+
+
+def test_coordinates_have_the_stated_number_of_columns() -> None:
+    inputs = inputs_of(50)
+    assert inputs.workload.shape == (len(inputs), N_WORKLOAD_COORDINATES)
+    assert inputs.physics.shape == (len(inputs), N_PHYSICS_COORDINATES)
+    assert np.isfinite(inputs.workload).all()
+    assert np.isfinite(inputs.physics).all()
+
+
+def test_squared_distances_are_those_of_the_differences() -> None:
+    rng = np.random.default_rng(1)
+    a = rng.standard_normal((7, 4)).astype(np.float32)
+    b = rng.standard_normal((5, 4)).astype(np.float32)
+    direct = ((a[:, None, :] - b[None, :, :]) ** 2).sum(axis=2)
+    assert squared_distance(a, b) == pytest.approx(direct, abs=1e-4)
+    assert squared_distance(a, a).min() >= 0
+
+
+def test_the_matern_correlation_is_the_textbook_formula() -> None:
+    # Rasmussen and Williams 2006, eq. 4.17, at r = 2 and length 0.5
+    s = np.sqrt(3.0) * 2.0 / 0.5
+    value = matern32(np.array([[4.0]], dtype=np.float32), 0.5)
+    assert value[0, 0] == pytest.approx((1 + s) * np.exp(-s), rel=1e-5)
+    assert matern32(np.zeros((1, 1), dtype=np.float32), 0.5)[0, 0] == 1.0

@@ -1,0 +1,173 @@
+"""The Gaussian layer against the exact posterior."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from costmodel_builders import hyper, made, prior_of, scenarios
+
+from omnipilot.costmodel import residual as module
+from omnipilot.costmodel.frame import Frame, build_frame
+from omnipilot.costmodel.kernel import GLOBAL_TERMS, SOURCE_TERMS, KernelLevels, covariance
+from omnipilot.costmodel.residual import GLOBAL, GaussianLayer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+EVERY = 5
+HYPER = hyper(noise_sd=0.1)
+
+
+@dataclass(frozen=True)
+class Rows:
+    frame: Frame
+    residual: NDArray[np.float64]
+    new: Frame
+
+
+def rows() -> Rows:
+    """60 training rows of both sources and 30 questions beside them."""
+    frame = made().data.frame
+    effect = 0.3 * (frame.category("source") == "beta") + 0.2 * np.sin(np.log(frame["concurrency"]))
+    noise = 0.1 * np.random.default_rng(2).standard_normal(frame.n)
+    train = np.arange(0, frame.n, EVERY)
+    return Rows(
+        frame.take(train), (effect + noise)[train], frame.take(np.arange(3, frame.n, 2 * EVERY))
+    )
+
+
+def fit(
+    r: Rows, points: int = 10_000, weight: NDArray[np.float64] | None = None, seed: int = 0
+) -> GaussianLayer:
+    return GaussianLayer.fit(
+        r.frame, prior_of(r.frame), r.residual,
+        np.ones(r.frame.n) if weight is None else weight, HYPER,
+        n_global=points, n_source=points, rng=np.random.default_rng(seed),
+    )  # fmt: skip
+
+
+def kernel_of(a: Frame, b: Frame, levels: KernelLevels) -> NDArray[np.float64]:
+    """Global covariance, plus that of the source terms where the sources agree."""
+    x, y = levels.inputs(a, prior_of(a)), levels.inputs(b, prior_of(b))
+    shared = covariance(x, y, HYPER.sd, HYPER.lengths, GLOBAL_TERMS)
+    own = covariance(x, y, HYPER.sd, HYPER.lengths, SOURCE_TERMS)
+    return (shared + own).astype(np.float64)
+
+
+def exact(r: Rows, weight: NDArray[np.float64], new: Frame) -> NDArray[np.float64]:
+    """Posterior mean by the textbook formula."""
+    levels = KernelLevels.from_frame(r.frame)
+    k = kernel_of(r.frame, r.frame, levels) + np.diag(HYPER.noise_sd**2 / weight)
+    return np.asarray(kernel_of(new, r.frame, levels) @ np.linalg.solve(k, r.residual))
+
+
+@pytest.mark.parametrize(("halved", "pivot_block"), [(False, 64), (True, 64), (False, 7)])
+def test_with_every_row_an_inducing_point_the_mean_is_the_exact_posterior(
+    monkeypatch: pytest.MonkeyPatch, pivot_block: int, *, halved: bool
+) -> None:
+    monkeypatch.setattr(module, "REWEIGHTINGS", 0)
+    monkeypatch.setattr(module, "PIVOT_BLOCK", pivot_block)
+    r = rows()
+    weight = np.ones(r.frame.n)
+    if halved:
+        weight[::3] = 0.1
+    layer = fit(r, weight=weight)
+    assert len(layer.blocks[GLOBAL].points) > 0.9 * r.frame.n
+    for frame in (r.frame, r.new):
+        mean, _ = layer.predict(frame, prior_of(frame))
+        truth = exact(r, weight, frame)
+        assert np.abs(truth).max() > 0.2
+        assert np.abs(mean - truth).max() < 0.01
+
+
+def test_few_inducing_points_come_near_the_exact_posterior(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REWEIGHTINGS", 0)
+    r = rows()
+    truth = exact(r, np.ones(r.frame.n), r.frame)
+    mean, _ = fit(r, points=25).predict(r.frame, prior_of(r.frame))
+    assert len(fit(r, points=25).blocks[GLOBAL].points) == 25
+    assert np.abs(mean - truth).mean() < 0.25 * np.abs(truth).mean()
+
+
+def test_one_odd_row_pulls_its_neighbours_less_than_a_gaussian_would(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    r = rows()
+    odd = r.residual.copy()
+    odd[7] += 3.0
+    spoilt = replace(r, residual=odd)
+    others = np.arange(r.frame.n) != 7
+
+    def pull() -> float:
+        clean = fit(r).predict(r.frame, prior_of(r.frame))[0]
+        moved = fit(spoilt).predict(r.frame, prior_of(r.frame))[0]
+        return float(np.abs(moved - clean)[others].max())
+
+    robust = pull()
+    monkeypatch.setattr(module, "REWEIGHTINGS", 0)
+    assert robust < 0.75 * pull()
+
+
+def test_an_unseen_source_gets_the_global_part_alone() -> None:
+    r = rows()
+    layer = fit(r)
+    only_global = GaussianLayer(layer.levels, {GLOBAL: layer.blocks[GLOBAL]}, layer.hyper)
+    unseen = build_frame([replace(s, source="gamma") for s in scenarios()[:20]])
+    mean, _ = layer.predict(unseen, prior_of(unseen))
+    alone, _ = only_global.predict(unseen, prior_of(unseen))
+    assert mean.tobytes() == alone.tobytes()
+    known = build_frame(scenarios()[:20])
+    ours, _ = layer.predict(known, prior_of(known))
+    assert np.abs(ours - only_global.predict(known, prior_of(known))[0]).max() > 0.01
+
+
+def test_rows_without_a_source_name_leave_the_global_block_whole() -> None:
+    questions = [replace(s, source="" if s.source == "beta" else s.source) for s in scenarios()]
+    frame = build_frame(questions[::EVERY])
+    layer = GaussianLayer.fit(
+        frame, prior_of(frame), rows().residual, np.ones(frame.n), HYPER,
+        n_global=10_000, n_source=10_000, rng=np.random.default_rng(0),
+    )  # fmt: skip
+    assert set(layer.blocks) == {GLOBAL, "alpha"}
+    assert len(layer.blocks[GLOBAL].points) > 0.9 * frame.n
+
+
+def test_similarity_is_1_at_a_measured_position_and_falls_away_from_it() -> None:
+    r = rows()
+    layer = fit(r)
+    at = layer.predict(r.frame, prior_of(r.frame))[1]
+    assert at == pytest.approx(np.ones(r.frame.n), abs=0.02)
+    far = build_frame(
+        [replace(s, concurrency=90_000.0, prompt_tokens=100_000.0) for s in scenarios()[:5]]
+    )
+    near = r.new
+    similarity = [layer.predict(f, prior_of(f))[1] for f in (near, far)]
+    assert 0 <= similarity[1].max() < similarity[0].min() <= 1.001
+
+
+def test_two_fits_are_equal_to_the_last_bit_and_the_seed_decides() -> None:
+    r = rows()
+    a, b, other = fit(r, 20), fit(r, 20), fit(r, 20, seed=1)
+    for name, block in a.blocks.items():
+        assert block.alpha.tobytes() == b.blocks[name].alpha.tobytes()
+        assert (block.points.codes == b.blocks[name].points.codes).all()
+    assert (a.blocks[GLOBAL].points.workload != other.blocks[GLOBAL].points.workload).any()
+
+
+def test_an_answer_is_the_same_in_any_batch() -> None:
+    r = rows()
+    layer = fit(r)
+    whole, _ = layer.predict(r.new, prior_of(r.new))
+    for i in (0, 11, r.new.n - 1):
+        one = r.new.take(np.array([i]))
+        assert layer.predict(one, prior_of(one))[0] == pytest.approx(whole[i], abs=1e-4)
+
+
+def test_the_fitted_layer_holds_no_label() -> None:
+    layer = fit(rows())
+    for block in layer.blocks.values():
+        assert set(block.__slots__) == {"points", "alpha"}
+        assert set(block.points.__slots__) == {"codes", "workload", "physics"}

@@ -1,0 +1,126 @@
+"""Measured rows as a training set: what is kept and what is left out, counted."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from omnipilot.catalog.catalog import Catalog
+from omnipilot.domain.errors import BadInputError
+from omnipilot.domain.rejection import Rejection
+from omnipilot.domain.rows import InferenceRun
+from omnipilot.domain.targets import TARGET_NAMES
+from omnipilot.learn.dataset import Excluded, build_dataset, read_runs
+from omnipilot.store import cell_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CATALOG = Catalog.load()
+OK = InferenceRun(
+    source="alpha", model="meta-llama/Llama-3.1-8B-Instruct", engine="vllm", gpu="H100",
+    gpu_memory_gb=80.0, n_gpus=1, precision="bf16", mode="online", status="ok",
+    labels={"output_tokens_per_s": 1000.0, "ttft_p50_s": 0.1},
+    prompt_tokens=512.0, output_tokens=128.0, concurrency=16.0,
+)  # fmt: skip
+IMPOSSIBLE = replace(OK, source="beta", labels={"output_tokens_per_s": 1e9})
+
+
+def test_every_reason_for_leaving_a_row_out_is_counted() -> None:
+    dataset = build_dataset(
+        [
+            OK,
+            replace(OK, concurrency=32.0),
+            OK,  # an exact repeat
+            OK,
+            replace(OK, status="oom"),
+            replace(OK, model="nobody/nothing-7b"),
+            replace(OK, gpu="A100", gpu_memory_gb=0.0),  # 40 or 80 GB
+            replace(OK, labels={}),
+            Rejection(7, "not a number", "number"),
+            IMPOSSIBLE,
+        ],
+        CATALOG,
+    )
+    assert dataset.excluded == Excluded(
+        not_ok=1, duplicate=2, unresolved=2, rejected=1, physically_impossible=1, no_label=1
+    )
+    assert dataset.excluded.total == 8
+    assert dataset.excluded.total + len(dataset.runs) == 10
+    assert [run.concurrency for run in dataset.runs] == [16.0, 32.0]
+
+
+def test_the_total_counts_every_reason() -> None:
+    n = len(fields(Excluded))
+    assert Excluded(*range(1, n + 1)).total == n * (n + 1) // 2
+
+
+def test_impossible_rows_are_told_by_source() -> None:
+    dataset = build_dataset([OK, IMPOSSIBLE, replace(IMPOSSIBLE, concurrency=2.0)], CATALOG)
+    assert dataset.screened_by_source == {"beta": 2}
+    assert {run.source for run in dataset.runs} == {"alpha"}
+
+
+def test_rows_stay_beside_the_runs_they_come_from() -> None:
+    runs = [
+        replace(OK, concurrency=float(c), labels={"output_tokens_per_s": 100.0 + c})
+        for c in (1, 2, 4, 8)
+    ]
+    dataset = build_dataset([runs[0], IMPOSSIBLE, *runs[1:]], CATALOG)
+    data = dataset.data
+    assert data.frame.n == len(dataset.runs) == 4
+    assert data.frame["concurrency"].tolist() == [1.0, 2.0, 4.0, 8.0]
+    assert np.exp(data.labels["output_tokens_per_s"]) == pytest.approx([101, 102, 104, 108])
+    assert data.cells.tolist() == [
+        cell_of(run, "meta-llama/Llama-3.1-8B-Instruct") for run in dataset.runs
+    ]
+    assert data.weight.tolist() == [1.0] * 4
+
+
+def test_labels_are_logs_of_every_target_and_missing_ones_are_nan() -> None:
+    labels = build_dataset([OK], CATALOG).data.labels
+    assert set(labels) == set(TARGET_NAMES)
+    assert labels["output_tokens_per_s"][0] == pytest.approx(np.log(1000.0))
+    assert labels["ttft_p50_s"][0] == pytest.approx(np.log(0.1))
+    assert np.isnan(labels["power_mean_w"][0])
+
+
+def test_a_label_of_zero_is_no_label() -> None:
+    dataset = build_dataset(
+        [replace(OK, labels={"output_tokens_per_s": 0.0, "ttft_p50_s": 0.1})], CATALOG
+    )
+    assert np.isnan(dataset.data.labels["output_tokens_per_s"][0])
+    assert np.isfinite(dataset.data.labels["ttft_p50_s"][0])
+
+
+def test_a_run_that_lost_requests_to_memory_still_counts() -> None:
+    dataset = build_dataset([replace(OK, status="ok_some_oom")], CATALOG)
+    assert len(dataset.runs) == 1
+
+
+def test_repeats_that_differ_in_a_label_are_both_kept() -> None:
+    dataset = build_dataset([OK, replace(OK, labels={"output_tokens_per_s": 1001.0})], CATALOG)
+    assert dataset.excluded.duplicate == 0
+    assert dataset.data.frame.n == 2
+    assert len(set(dataset.data.cells.tolist())) == 1
+
+
+@pytest.mark.parametrize("items", [[], [replace(OK, status="oom")], [Rejection(1, "bad", "bad")]])
+def test_nothing_usable_is_one_clear_line(items: list[InferenceRun | Rejection]) -> None:
+    with pytest.raises(BadInputError, match="no usable measured row"):
+        build_dataset(items, CATALOG)
+
+
+def test_a_folder_without_tables_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=tmp_path.name):
+        read_runs(tmp_path)
+
+
+def test_the_public_rows_resolve_and_few_are_impossible(shared_dir: Path) -> None:
+    dataset = build_dataset(read_runs(shared_dir / "data"), CATALOG)
+    assert dataset.data.frame.n > 8000
+    assert dataset.excluded.unresolved == 0
+    assert dataset.excluded.physically_impossible < 0.01 * dataset.data.frame.n
