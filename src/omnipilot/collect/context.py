@@ -14,7 +14,7 @@ __all__ = ["NO_CONTEXT", "RunContext", "model_name", "precision_name"]
 _NAME_CHARACTERS: Final = 512
 _HUB_CACHE: Final = re.compile(r"(?:^|[/\\])models--([^/\\]{1,200}?)--([^/\\]{1,200})(?=[/\\]|$)")
 _SNAPSHOT: Final = re.compile(r"[0-9a-f]{40}|snapshots|original|checkpoint-\d+")
-_TWO_PARTS: Final = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_ID: Final = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 # Values of vLLM's ``quantization`` and ``dtype`` (model_executor/layers/quantization, ModelConfig)
 # by the catalogue's names. Formats that hold several (compressed-tensors, torchao, quark) are
@@ -92,9 +92,9 @@ def model_name(text: str) -> str:
     cached = _HUB_CACHE.search(text)
     if cached:
         text = f"{cached[1]}/{cached[2]}"
-    elif not _TWO_PARTS.fullmatch(text) or text.startswith("."):
-        parts = [p for p in re.split(r"[/\\]+", text) if p and not _SNAPSHOT.fullmatch(p)]
-        text = parts[-1] if parts else ""
+    if not _HUB_ID.fullmatch(text):
+        parts = [p.lstrip(".") for p in re.split(r"[/\\]+", text) if not _SNAPSHOT.fullmatch(p)]
+        text = next((p for p in reversed(parts) if p), "")
     if not text.isprintable() or "@" in text or len(text) > _NAME_CHARACTERS:
         return ""
     return text
