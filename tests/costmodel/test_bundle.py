@@ -194,7 +194,7 @@ def test_a_flipped_bit_anywhere_in_the_arrays_never_changes_an_answer_unnoticed(
     content = (copy / ARRAYS).read_bytes()
     version = load_bundle(copy)[2]
     refused = 0
-    for at in np.random.default_rng(6).integers(0, len(content), 150).tolist():
+    for at in np.random.default_rng(6).integers(0, len(content), 80).tolist():
         spoilt = bytearray(content)
         spoilt[at] ^= 1 << (at % 8)
         (copy / ARRAYS).write_bytes(bytes(spoilt))
@@ -205,7 +205,7 @@ def test_a_flipped_bit_anywhere_in_the_arrays_never_changes_an_answer_unnoticed(
             refused += 1
         else:
             assert same
-    assert refused > 100
+    assert refused > 50
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused_before_it_is_read(
