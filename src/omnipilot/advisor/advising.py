@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from omnipilot.advisor.fitting import default_utilization_frac
 from omnipilot.advisor.question import Advice
 from omnipilot.advisor.turning import price_turning_points, value_turning_points
-from omnipilot.catalog.engines import engine_name
+from omnipilot.catalog.engines import engine_name, parse_engine_version
 from omnipilot.costmodel.feasibility import check_fit
 from omnipilot.costmodel.fit_question import FitQuestion
 from omnipilot.decide.arms import enumerate_arms
@@ -106,10 +106,15 @@ def scenario_of(advisor: Advisor, arm: Arm, request: ServingRequest, model: Mode
         concurrency=float(request.concurrency),
         mode="online",
         engine=arm.engine,
-        engine_version=request.engine_version,
+        engine_version=request.engine_version or _latest_version(arm.engine),
         memory_utilization_frac=arm.memory_utilization_frac,
         max_model_len=request.context_tokens,
     )
+
+
+def _latest_version(engine: str) -> str:
+    """The engine's newest known version: what a launch without a stated version runs."""
+    return ".".join(str(part) for part in parse_engine_version("", engine).version)
 
 
 def _judge(advisor: Advisor, arm: Arm, request: ServingRequest, model: ModelArch) -> FitVerdict:

@@ -9,6 +9,7 @@ import click
 
 from omnipilot.cli import exits
 from omnipilot.cli.options import Names, format_option, home_option
+from omnipilot.cli.threads import single_threaded_algebra
 from omnipilot.domain.targets import TARGET_NAMES
 
 SPLITS = ("cell", "model", "family", "gpu", "source")
@@ -52,6 +53,7 @@ def evaluate(
       omnipilot evaluate --data ../shared/data --source llm_inference_bench --engine vllm \\
         --target aggregate_tokens_per_s --split cell --format json
     """
+    single_threaded_algebra()
     from omnipilot.catalog import Catalog  # noqa: PLC0415 - keeps --help quick
     from omnipilot.cli import output  # noqa: PLC0415 - same
     from omnipilot.evaluate.holdout import Holdout, hold_out, report  # noqa: PLC0415 - same
@@ -62,9 +64,7 @@ def evaluate(
     output.progress(
         f"{dataset.data.frame.n:,} rows to learn from, {dataset.excluded.total:,} left out"
     )
-    question = Holdout(
-        target=target, split=split, sources=sources, engine=engine, vendor=vendor
-    )
+    question = Holdout(target=target, split=split, sources=sources, engine=engine, vendor=vendor)
     held = hold_out(dataset, question, output.progress)
     figures = report(dataset, question, held)
     if form == "json":

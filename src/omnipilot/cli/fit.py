@@ -9,6 +9,7 @@ import click
 
 from omnipilot.cli import exits
 from omnipilot.cli.options import format_option, home_option
+from omnipilot.cli.threads import single_threaded_algebra
 
 
 @click.command()
@@ -32,6 +33,7 @@ def fit(folder: Path, out: Path, home: Path | None, form: str) -> int:
     Example:
       omnipilot fit --data ../shared/data --out ~/omnipilot/bundles/current
     """
+    single_threaded_algebra()
     from omnipilot.catalog import Catalog  # noqa: PLC0415 - keeps --help quick
     from omnipilot.cli import output  # noqa: PLC0415 - same
     from omnipilot.learn.dataset import build_dataset, read_runs  # noqa: PLC0415 - same

@@ -82,7 +82,8 @@ class Envelope:
 
     ``levels`` and ``ranges`` describe the axes, ``novelty`` the levels of the novelty classes,
     ``engine_eras`` the software seen. ``cells`` holds one tuple a (source, model, GPU kind, GPUs,
-    precision): those keys, rows, concurrency and context ranges, log parameters.
+    precision): those keys, rows, concurrency range (0 where not stated) and context range, log
+    parameters.
     """
 
     levels: dict[str, tuple[str, ...]]
@@ -184,7 +185,9 @@ class Envelope:
                 ("source", "model", "gpu_kind", "precision")}  # fmt: skip
 
         def outside(value: float, low: float, high: float) -> float:
-            return max(float(np.log(max(low, 1.0))) - value, value - float(np.log(high)), 0.0)
+            return max(
+                float(np.log(max(low, 1.0))) - value, value - float(np.log(max(high, 1.0))), 0.0
+            )
 
         found = []
         for source, model, gpu, gpus, precision, rows, c0, c1, t0, t1, size in self.cells:
@@ -219,7 +222,8 @@ def _cells(
     for i, key in enumerate(keys):
         rows = np.flatnonzero(inverse == i)
         source, model, gpu, precision = (frame.levels[c][key[j]] for j, c in enumerate(names))
-        concurrency = frame["concurrency"][rows]
+        stated = rows[frame["concurrency_known"][rows] > 0]
+        concurrency = frame["concurrency"][stated] if len(stated) else np.zeros(1)
         cell = (
             source, model, gpu, int(key[4]), precision, len(rows),
             float(concurrency.min()), float(concurrency.max()),

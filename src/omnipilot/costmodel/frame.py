@@ -34,7 +34,10 @@ WORKLOAD_PROMPT_TOKENS = {
     "video-chat": 4000.0,
 }
 DEFAULT_PROMPT_TOKENS = 512.0
+# Everything queued at once keeps any engine full; open arrivals without a stated rate are taken as
+# a busy server without a standing queue.
 UNLIMITED_CONCURRENCY = 100_000.0
+OPEN_LOOP_CONCURRENCY = 256.0
 
 # vLLM's max_num_seqs: 256 in V0, 1024 on H100-class parts in V1 (vllm EngineArgs); other engines
 # are near these values. Sources that set the limit themselves give it as their concurrency.
@@ -244,7 +247,9 @@ def build_frame(scenarios: Sequence[Scenario]) -> Frame:
     columns["output_tokens"] = np.maximum(columns["output_tokens"], 1.0)
     known = columns["concurrency"] > 0
     columns["concurrency_known"] = known.astype(np.float64)
-    columns["concurrency"] = np.where(known, columns["concurrency"], UNLIMITED_CONCURRENCY)
+    open_loop = np.asarray([s.mode == "poisson" for s in scenarios])
+    assumed = np.where(open_loop, OPEN_LOOP_CONCURRENCY, UNLIMITED_CONCURRENCY)
+    columns["concurrency"] = np.where(known, columns["concurrency"], assumed)
     saturated = np.asarray([s.mode == "saturated" for s in scenarios])
     columns["max_num_seqs"] = np.where(
         saturated & known, columns["concurrency"], columns["max_num_seqs"]

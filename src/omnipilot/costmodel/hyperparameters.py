@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 NOISE_SD = 0.08
 PRIOR_SPREAD = 1.0  # how far a log hyper-parameter may move from its start, in log units
+MOST_MOVE = 3.0
 CLUSTER_ROWS = 40
 
 
@@ -104,6 +105,9 @@ def tune(
     slot = {"workload": 0, "physics": 1}
     start = np.log(np.r_[[t.sd for t in KERNEL_TERMS], np.full(n_groups, NOISE_SD), 1.0, 1.0])
 
+    # Within these bounds the covariance stays safely positive definite.
+    bounds = [(value - MOST_MOVE, value + MOST_MOVE) for value in start]
+
     def objective(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         variance = np.exp(2.0 * x[:n_terms])
         noise = np.exp(2.0 * x[n_terms : n_terms + n_groups])
@@ -139,7 +143,14 @@ def tune(
         pull = (x - start) / PRIOR_SPREAD
         return value + 0.5 * float(pull @ pull), np.asarray(gradient) + pull
 
-    x = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": iterations}).x
+    x = minimize(
+        objective,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
+        options={"maxiter": iterations},
+    ).x
     noise = np.exp(x[n_terms : n_terms + n_groups])
     return Hyperparameters(
         sd=np.exp(x[:n_terms]),
