@@ -69,8 +69,8 @@ ensure_environment() {
   [ -x "$venv/bin/python" ] && [ -r "$stamp" ] && [ "$(cat "$stamp")" = "$state" ] && return 0
   find_uv
   case $kind in
-    core) flags+=(--no-dev) ;;
-    gate) flags+=(--extra fit) ;;
+    core) flags+=(--no-default-groups) ;;
+    dev) flags+=(--no-group fit) ;;
   esac
   say "preparing the environment (once)"
   (cd "$root" && "$uv" sync "${flags[@]}") >&2 || die "the environment could not be prepared: \

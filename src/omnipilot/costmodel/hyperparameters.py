@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 NOISE_SD = 0.08
 PRIOR_SPREAD = 1.0  # how far a log hyper-parameter may move from its start, in log units
 MOST_MOVE = 3.0
+TOO_FAR_NATS = 1e12  # sends a line search back from where the covariance is singular
 CLUSTER_ROWS = 40
 
 
@@ -105,7 +106,6 @@ def tune(
     slot = {"workload": 0, "physics": 1}
     start = np.log(np.r_[[t.sd for t in KERNEL_TERMS], np.full(n_groups, NOISE_SD), 1.0, 1.0])
 
-    # Within these bounds the covariance stays safely positive definite.
     bounds = [(value - MOST_MOVE, value + MOST_MOVE) for value in start]
 
     def objective(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -127,7 +127,10 @@ def tune(
             else:
                 k += part
         k += scaled[0] * shapes[0] + scaled[1] * shapes[1]
-        cholesky = np.linalg.cholesky(k)
+        try:
+            cholesky = np.linalg.cholesky(k)
+        except np.linalg.LinAlgError:
+            return TOO_FAR_NATS, x - start
         inverse = np.linalg.inv(k)
         alpha = inverse @ y
         value = 0.5 * float(y @ alpha) + float(np.sum(np.log(np.diag(cholesky))))

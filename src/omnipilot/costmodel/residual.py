@@ -183,6 +183,16 @@ def _solve(
     return beta
 
 
+def _cholesky(core: NDArray[np.float64], jitter: float) -> NDArray[np.float64]:
+    """Lower factor of a covariance known to float32 only: jitter grows until it is positive."""
+    eye = np.eye(len(core))
+    while True:
+        try:
+            return np.linalg.cholesky(core + jitter * eye)
+        except np.linalg.LinAlgError:
+            jitter *= 10.0
+
+
 def _pivoted_cholesky(
     inputs: KernelInputs,
     hyper: Hyperparameters,
@@ -214,8 +224,7 @@ def _pivoted_cholesky(
         columns -= factor[:at, block].T @ factor[:at]
         core = columns[:, block]
         core = (core + core.T) / 2.0
-        core[np.diag_indices_from(core)] += floor
-        lower = np.linalg.cholesky(core)
+        lower = _cholesky(core, floor)
         part = np.linalg.solve(lower, columns)
         part[:, block] = lower.T
         factor[at : at + size] = part
