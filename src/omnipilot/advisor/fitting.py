@@ -13,12 +13,13 @@ from omnipilot.settings import DEFAULTS_FILE
 if TYPE_CHECKING:
     from omnipilot.advisor.advisor import Advisor
     from omnipilot.advisor.question import Launch
-    from omnipilot.domain import FitVerdict, Scenario
+    from omnipilot.domain import FitVerdict, GpuSpec, ModelArch, Scenario
 
 # Where neither the question nor the site says how large a node is, a launch is judged on the usual
 # node of eight: a default shape must not refuse what a real node holds.
 GPUS_PER_NODE: Final = 8
 GENEROUS_SHARE_FRAC: Final = 0.95
+AS_PUBLISHED: Final = ("any", "native", "auto")
 _ANY_NODE: Final = 1_000_000
 _RECENT_CAPABILITY: Final = 9.0
 _UNKNOWN_UTILIZATION_FRAC: Final = 0.9
@@ -36,7 +37,7 @@ def fits(advisor: Advisor, launch: Launch) -> FitVerdict:
         FitQuestion(
             model=model,
             gpu=gpu,
-            precision=advisor.catalog.precision(launch.precision or model.native_precision),
+            precision=advisor.catalog.precision(_precision_name(launch.precision, model, gpu)),
             tensor_parallel=launch.tensor_parallel,
             pipeline_parallel=launch.pipeline_parallel,
             kv_dtype=launch.kv_dtype,
@@ -50,6 +51,14 @@ def fits(advisor: Advisor, launch: Launch) -> FitVerdict:
             enforce_eager=launch.enforce_eager,
         )
     )
+
+
+def _precision_name(asked: str | None, model: ModelArch, gpu: GpuSpec) -> str:
+    """The asked format; for "any" and "native" the checkpoint's own, fp16 on parts without bf16."""
+    if asked and asked.strip().lower() not in AS_PUBLISHED:
+        return asked
+    native = model.native_precision
+    return "fp16" if native == "bf16" and gpu.bf16_flops <= 0 else native
 
 
 def judge_row(scenario: Scenario) -> FitVerdict:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from omnipilot.costmodel.physics import Physics
 
 JITTER = 1e-4
+JITTER_STEPS = 5
 STUDENT_DOF = 4.0
 REWEIGHTINGS = 2
 PIVOT_BLOCK = 64
@@ -186,11 +187,12 @@ def _solve(
 def _cholesky(core: NDArray[np.float64], jitter: float) -> NDArray[np.float64]:
     """Lower factor of a covariance known to float32 only: jitter grows until it is positive."""
     eye = np.eye(len(core))
-    while True:
+    for power in range(JITTER_STEPS):
         try:
-            return np.linalg.cholesky(core + jitter * eye)
+            return np.asarray(np.linalg.cholesky(core + jitter * 10.0**power * eye))
         except np.linalg.LinAlgError:
-            jitter *= 10.0
+            continue
+    raise np.linalg.LinAlgError("the residual layer's covariance is not positive definite")
 
 
 def _pivoted_cholesky(
