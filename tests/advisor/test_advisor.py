@@ -205,6 +205,8 @@ def test_explain_gives_evidence_and_who_wins_at_other_loads(advisor: Advisor) ->
         (Launch(MODEL, "h100-80", max_model_len=4096), "fits"),
         (Launch(MODEL, "h100-80", tensor_parallel=3), "unsupported"),
         (Launch("Qwen/Qwen2.5-32B-Instruct", "a100-40"), "oom"),
+        (Launch(MODEL, "h100-80", precision="any", max_model_len=4096), "fits"),
+        (Launch(MODEL, "v100-16", precision="any", max_model_len=4096), "oom"),
     ],
 )
 def test_fits_judges_a_launch_in_words(launch: Launch, verdict: str, advisor: Advisor) -> None:
