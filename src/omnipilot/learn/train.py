@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from omnipilot.costmodel.bundle import save_bundle
+from omnipilot.costmodel.bundle import load_bundle, save_bundle
 from omnipilot.costmodel.fit import fit_cost_model
 from omnipilot.domain.targets import TARGET_NAMES
 from omnipilot.learn.origins import ORIGINS, UNSTATED
@@ -37,7 +37,8 @@ def train_bundle(
     """
     model = fit_cost_model(dataset.data, progress=progress)
     card = model_card(dataset, model)
-    version = save_bundle(model, out, card)
+    save_bundle(model, out, card)
+    _, card, version = load_bundle(out)
     (out / CARD_FILE).write_text(render_card(version, card), encoding="utf-8")
     return version, card
 
