@@ -75,5 +75,7 @@ ensure_environment() {
   say "preparing the environment (once)"
   (cd "$root" && "$uv" sync "${flags[@]}") >&2 || die "the environment could not be prepared: \
 see the lines above; the package index must be reachable the first time"
+  # A third of the start is compiling where the user keeps Python from writing bytecode.
+  "$venv/bin/python" -m compileall -q "$root/src" || true
   printf '%s' "$state" >"$stamp"
 }

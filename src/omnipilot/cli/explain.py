@@ -95,7 +95,7 @@ def _emit_terms(explanation: Explanation, top: int) -> None:
                 arm.arm.label,
                 *(usd(getattr(arm.utility, term.field)) for term in TERMS),
                 usd(arm.utility.total_usd),
-                f"{number(arm.utility.lower_usd)} to {number(arm.utility.upper_usd)}",
+                f"{number(arm.utility.lower_usd, 2)} to {number(arm.utility.upper_usd, 2)}",
             )
             for arm in advice.recommendation.ranked[:top]
         ],
