@@ -10,6 +10,7 @@ from costmodel_builders import made, prior_of, scenario
 
 from omnipilot.costmodel.features import FEATURES, ONE_HOT, FeatureSpace
 from omnipilot.costmodel.frame import build_frame
+from omnipilot.costmodel.heads import HEADS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,6 +73,22 @@ def test_a_withheld_category_has_no_column() -> None:
     space = FeatureSpace.from_frame(frame, ("model", "source"))
     assert space.levels["model"] == space.levels["source"] == ()
     assert not any(name.startswith(("model=", "source=")) for name in space.names)
+
+
+def test_a_withheld_feature_has_no_column_and_the_others_keep_their_values() -> None:
+    frame = made().data.frame
+    everything = FeatureSpace.from_frame(frame)
+    fewer = FeatureSpace.from_frame(frame, ("prompt_tokens", "context"))
+    assert set(everything.names) - set(fewer.names) == {"prompt_tokens", "context"}
+    prior = prior_of(frame)
+    assert column(fewer, fewer.matrix(frame, prior), "batch") == column(
+        everything, everything.matrix(frame, prior), "batch"
+    )
+
+
+def test_what_a_head_withholds_are_features() -> None:
+    names = {f.name for f in FEATURES} | set(ONE_HOT)
+    assert all(set(head.withheld) <= names for head in HEADS)
 
 
 def test_levels_without_rows_have_no_column() -> None:

@@ -192,6 +192,7 @@ def _encode(model: FittedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]
             arrays[f"{at}/bias"] = spread.forest.bias
             spreads[label] = {
                 "levels": spread.space.levels,
+                "withheld": spread.space.withheld,
                 "offset": spread.offset,
                 "source_offsets": spread.source_offsets,
                 "n_rows": spread.n_rows,
@@ -243,7 +244,9 @@ def _array(
 
 
 def _decode_spread(s: dict[str, Any], arrays: dict[str, NDArray[Any]], at: str) -> Spread:
-    space = FeatureSpace({category: tuple(s["levels"][category]) for category in ONE_HOT})
+    space = FeatureSpace(
+        {category: tuple(s["levels"][category]) for category in ONE_HOT}, tuple(s["withheld"])
+    )
     features = _array(arrays, f"{at}/features", (None, None)).astype(np.int32)
     n_trees, depth = features.shape
     if features.size and not 0 <= features.min() <= features.max() < len(space.names):

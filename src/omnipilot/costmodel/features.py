@@ -91,30 +91,37 @@ ONE_HOT: tuple[str, ...] = (
 class FeatureSpace:
     """Which one-hot levels exist, fixed at fit time.
 
-    ``levels`` maps a category to its levels; a withheld category has none.
+    ``levels`` maps a category to its levels; a withheld category has none. ``withheld`` names
+    numeric features that are left out.
     """
 
     levels: dict[str, tuple[str, ...]]
+    withheld: tuple[str, ...] = ()
 
     @classmethod
     def from_frame(cls, frame: Frame, withheld: tuple[str, ...] = ()) -> FeatureSpace:
-        """Levels present in the training rows, sorted; ``withheld`` categories get none."""
+        """Levels present in the training rows, sorted, without the ``withheld`` columns.
+
+        Args:
+            frame: training rows.
+            withheld: categories and numeric features to leave out.
+        """
         levels = {}
         for category in ONE_HOT:
             used = np.unique(frame.codes[category])
             names = tuple(frame.levels[category][i] for i in used)
             levels[category] = () if category in withheld else names
-        return cls(levels=levels)
+        return cls(levels, tuple(f.name for f in FEATURES if f.name in withheld))
 
     @property
     def names(self) -> tuple[str, ...]:
         """Column names in order."""
         one_hot = tuple(f"{c}={v}" for c in ONE_HOT for v in self.levels[c])
-        return tuple(f.name for f in FEATURES) + one_hot
+        return tuple(f.name for f in FEATURES if f.name not in self.withheld) + one_hot
 
     def matrix(self, frame: Frame, physics: Physics) -> NDArray[np.float32]:
         """Feature matrix (n, n_features), float32."""
-        columns = [f.compute(frame, physics) for f in FEATURES]
+        columns = [f.compute(frame, physics) for f in FEATURES if f.name not in self.withheld]
         for category in ONE_HOT:
             index = {name: i for i, name in enumerate(frame.levels[category])}
             codes = frame.codes[category]

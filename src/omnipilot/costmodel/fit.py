@@ -176,5 +176,5 @@ def _spread(
     frame = data.frame.take(rows)
     return fit_spread(
         frame, physics.evaluate(frame), error[rows], data.groups(novelty)[rows],
-        novelty.withheld, by_source=novelty.name == SEEN, seed=seed,
+        novelty.withheld + head.withheld, by_source=novelty.name == SEEN, seed=seed,
     )  # fmt: skip

@@ -24,11 +24,15 @@ MIN_LABELLED_ROWS = 15  # PAPER, Targets: a target is fitted only with this many
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """One learned residual: ``lead`` is the target it is fitted on, ``targets`` all it answers."""
+    """One learned residual: ``lead`` is the target it is fitted on, ``targets`` all it answers.
+
+    ``withheld`` names features that its spread must not see.
+    """
 
     name: str
     lead: str
     targets: tuple[str, ...]
+    withheld: tuple[str, ...] = ()
 
 
 HEADS: tuple[Head, ...] = (
@@ -40,7 +44,14 @@ HEADS: tuple[Head, ...] = (
     Head("ttft", "ttft_p50_s", ("ttft_p50_s",)),
     Head("itl", "itl_p50_s", ("itl_p50_s",)),
     Head("tpot", "tpot_p50_s", ("tpot_p50_s",)),
-    Head("power", "power_mean_w", ("power_mean_w",)),
+    # No row with a power label states its prompt length: the columns made of the assumed lengths
+    # only name the task there, and would mislead where a request states its own.
+    Head(
+        "power",
+        "power_mean_w",
+        ("power_mean_w",),
+        withheld=("prompt_tokens", "context", "prompt_known"),
+    ),
 )
 HEAD_OF_TARGET = {target: head for head in HEADS for target in head.targets}
 

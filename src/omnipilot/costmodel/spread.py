@@ -97,7 +97,7 @@ def fit_spread(
         physics: the prior of those rows.
         error: log label − centre (n,).
         groups: the group that was held out with each row (n,).
-        withheld: one-hot categories that the trees must not see.
+        withheld: categories and numeric features that the trees must not see.
         by_source: whether each large source gets its own offset.
         seed: makes the fit repeatable.
     """
