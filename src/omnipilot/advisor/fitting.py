@@ -94,7 +94,10 @@ def _splits(scenario: Scenario) -> list[tuple[int, int]]:
 
 
 def _row_question(scenario: Scenario, split: tuple[int, int], share: float | None) -> FitQuestion:
-    length = scenario.max_model_len or math.ceil(scenario.prompt_tokens + scenario.output_tokens)
+    # Lengths beyond the model's positions do run (TensorRT-LLM builds with any length, vLLM when
+    # told to allow it): the launch is judged at the positions that the model has.
+    request = math.ceil(scenario.prompt_tokens + scenario.output_tokens)
+    length = scenario.max_model_len or min(request, scenario.model.max_position or request)
     return FitQuestion(
         model=scenario.model,
         gpu=scenario.gpu,
