@@ -48,6 +48,12 @@ def test_a_stated_memory_share_is_not_raised() -> None:
     assert judge_row(below).verdict == "oom"
 
 
+def test_lengths_beyond_the_model_s_positions_do_not_refuse_a_measured_row() -> None:
+    row = scenario("EleutherAI/gpt-j-6b", "h100-80", 1, "fp16", engine="trtllm")
+    assert row.model.max_position == 2048
+    assert judge_row(replace(row, output_tokens=2048)).verdict == "fits"
+
+
 def test_concurrency_never_decides_the_verdict() -> None:
     row = scenario("Qwen/Qwen2.5-32B-Instruct", "a100-80", 1, "bf16")
     verdicts = {judge_row(replace(row, concurrency=n)).verdict for n in (1, 100, 1e6)}
