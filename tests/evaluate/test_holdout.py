@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from omnipilot.catalog import Catalog
+from omnipilot.cli.evaluate import SPLITS
 from omnipilot.costmodel import fit
 from omnipilot.domain.errors import UsageError
 from omnipilot.domain.rows import InferenceRun
@@ -59,6 +60,10 @@ def test_a_filter_that_matches_nothing_is_refused_in_words(
 ) -> None:
     with pytest.raises(UsageError, match=words):
         hold_out(real, question)
+
+
+def test_the_command_offers_every_split() -> None:
+    assert set(SPLITS) == set(holdout.CLASS_OF_SPLIT) == set(holdout.FOLDS)
 
 
 def test_the_named_row_set_is_one_source_and_engine_only(real: Dataset) -> None:

@@ -61,11 +61,6 @@ RESERVED_GIB = 3.0
 LOAD_BYTES_PER_S = 1.5e9
 ENGINE_INIT_S = 35.0
 COMPILE_S_PER_LAYER = 0.6
-PRIOR_TARGETS = (
-    "output_tokens_per_s", "aggregate_tokens_per_s", "request_per_s", "ttft_p50_s", "itl_p50_s",
-    "tpot_p50_s", "cold_start_s", "kv_cache_peak_frac", "power_mean_w", "sm_active_frac",
-    "tensor_active_frac",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

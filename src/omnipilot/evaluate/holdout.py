@@ -14,7 +14,7 @@ import numpy as np
 from omnipilot.costmodel.conformal import NOMINAL_COVERAGE
 from omnipilot.costmodel.fit import fit_cost_model
 from omnipilot.costmodel.folds import group_folds
-from omnipilot.costmodel.heads import HEAD_OF_TARGET, lead_labels
+from omnipilot.costmodel.heads import HEAD_OF_TARGET
 from omnipilot.costmodel.novelty import NOVELTY, SEEN
 from omnipilot.domain.errors import UsageError
 from omnipilot.evaluate.metrics import errors
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from omnipilot.costmodel.fit import TrainingSet
     from omnipilot.learn.dataset import Dataset
 
-SPLITS = ("cell", "model", "family", "gpu", "source")
 CLASS_OF_SPLIT = {"cell": SEEN, "model": "model", "family": "family", "gpu": "gpu",
                   "source": "source"}  # fmt: skip
 FOLDS = {"cell": 5, "model": 5, "family": 5, "gpu": 8, "source": 9}
@@ -192,11 +191,3 @@ def report(dataset: Dataset, question: Holdout, held: HeldOut) -> dict[str, Any]
     if named is not None:
         out["all_rows"] = asdict(errors(held.y, held.log))
     return out
-
-
-def known_targets(dataset: Dataset) -> tuple[str, ...]:
-    """Targets that have a label in the rows and a learned head."""
-    lead = lead_labels(dataset.data.frame, dataset.data.labels)
-    return tuple(
-        target for target, head in HEAD_OF_TARGET.items() if np.isfinite(lead[head.lead]).any()
-    )
