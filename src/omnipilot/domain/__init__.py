@@ -7,6 +7,7 @@ from omnipilot.domain.errors import (
     BundleError,
     OmniPilotError,
     StateError,
+    ToolError,
     UnknownNameError,
     UsageError,
 )
@@ -40,5 +41,5 @@ __all__ = [
     "InferenceRun", "JobStatistics", "ModelArch", "OmniPilotError", "PrecisionSpec", "RankedArm",
     "Recommendation", "Row", "Scenario", "ServingRequest", "ServingWindow", "Slo",
     "StackFingerprint", "StartupRun", "StateError", "SupportVerdict", "Target",
-    "TargetPrediction", "UnknownNameError", "UsageError", "UtilityTerms",
+    "TargetPrediction", "ToolError", "UnknownNameError", "UsageError", "UtilityTerms",
 ]  # fmt: skip
