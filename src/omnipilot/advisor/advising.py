@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from omnipilot.advisor.engine import with_engine_parameters
 from omnipilot.advisor.fitting import default_utilization_frac
 from omnipilot.advisor.question import Advice
 from omnipilot.advisor.turning import price_turning_points, value_turning_points
@@ -79,6 +80,7 @@ def advise(advisor: Advisor, question: Question) -> Advice:
         recommendation = replace(
             recommendation, abstention=Abstention(reason, (), FALLBACK_RULE, None)
         )
+    recommendation = with_engine_parameters(advisor, recommendation, model)
     contenders = _contenders(recommendation)
     prices = {gpu.kind: advisor.settings.price_usd_per_gpu_h(gpu) for gpu in gpus}
     return Advice(

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from omnipilot.domain import Arm, RankedArm, Recommendation, TargetPrediction
+    from omnipilot.domain.engine import EngineParameters
 
 POINTS = ("q10", "q50", "q90", "lower", "upper")
 
@@ -34,6 +35,16 @@ def target_data(target: TargetPrediction) -> dict[str, Any]:
     }
 
 
+def engine_data(parameters: EngineParameters | None) -> dict[str, Any] | None:
+    """What a launch says to the engine; None where it was not asked."""
+    if parameters is None:
+        return None
+    return {
+        **dataclasses.asdict(parameters),
+        "environment": dict(parameters.environment),
+    }
+
+
 def ranked_data(ranked: RankedArm) -> dict[str, Any]:
     """One arm that starts."""
     return {
@@ -41,6 +52,7 @@ def ranked_data(ranked: RankedArm) -> dict[str, Any]:
         "targets": {name: target_data(target) for name, target in ranked.targets.items()},
         "utility": dataclasses.asdict(ranked.utility),
         "confidence": ranked.confidence,
+        "engine_parameters": engine_data(ranked.engine_parameters),
         "support": {
             "supported": ranked.support.supported,
             "violations": list(ranked.support.violations),

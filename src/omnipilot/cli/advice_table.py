@@ -113,6 +113,25 @@ def emit_ranking(advice: Advice, top: int) -> None:
     emit_lines(f"{i}  {arm.arm.label}: {arm.rationale}" for i, arm in enumerate(shown, start=1))
 
 
+def emit_engine(advice: Advice) -> None:
+    """Print what the best arm's launch says to the engine, and why."""
+    best = advice.recommendation.ranked[0]
+    found = best.engine_parameters
+    if found is None:
+        return
+    emit_heading(f"How to start {best.arm.label}")
+    parts = [
+        f"max_model_len {found.max_model_len}",
+        f"gpu_memory_utilization {found.memory_utilization_frac:g}",
+        f"max_num_seqs {found.max_num_seqs}",
+        f"kv_cache_dtype {found.kv_dtype}",
+    ]
+    emit_lines([f"{', '.join(parts)}; omnipilot launch writes the script."])
+    if found.needs:
+        emit_lines([f"needs {found.needs}"])
+    emit_lines(f"{r.flag}: {r.why} ({r.source})" for r in found.reasons)
+
+
 def emit_infeasible(infeasible: Sequence[InfeasibleArm]) -> None:
     """Print what cannot start, grouped by reason, with one reason in full for each group."""
     if not infeasible:

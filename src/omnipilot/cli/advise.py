@@ -95,6 +95,7 @@ def _emit(advice: Advice, top: int) -> None:
     table.emit_answer(advice)
     if advice.recommendation.ranked:
         table.emit_ranking(advice, top)
+        table.emit_engine(advice)
     table.emit_infeasible(advice.recommendation.infeasible)
     table.emit_basis(advice)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from omnipilot.domain.arm import Arm
+    from omnipilot.domain.engine import EngineParameters
     from omnipilot.domain.feasibility import FitVerdict
     from omnipilot.domain.prediction import Confidence, SupportVerdict, TargetPrediction
     from omnipilot.domain.request import ServingRequest
@@ -35,7 +36,10 @@ class UtilityTerms:
 
 @dataclass(frozen=True, slots=True)
 class RankedArm:
-    """One feasible arm with its predictions and utility."""
+    """One feasible arm with its predictions and utility.
+
+    ``engine_parameters`` are what its launch says to the engine; None where nobody asked.
+    """
 
     arm: Arm
     targets: dict[str, TargetPrediction]
@@ -46,6 +50,7 @@ class RankedArm:
     usd_per_h: float
     slo_violation_prob: float
     rationale: str
+    engine_parameters: EngineParameters | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,57 @@
+"""Advice completed with what each arm's launch says to the engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from omnipilot.costmodel.fit_question import FitQuestion
+from omnipilot.launch.parameters import engine_parameters
+
+if TYPE_CHECKING:
+    from omnipilot.advisor.advisor import Advisor
+    from omnipilot.domain import Arm, FitVerdict, ModelArch, Recommendation, ServingRequest
+    from omnipilot.domain.engine import EngineParameters
+
+__all__ = ["fit_question", "parameters_of", "with_engine_parameters"]
+
+
+def fit_question(
+    advisor: Advisor, arm: Arm, request: ServingRequest, model: ModelArch
+) -> FitQuestion:
+    """The launch that an arm of a request stands for."""
+    gpu = advisor.catalog.gpu(arm.gpu_kind)
+    return FitQuestion(
+        model=model,
+        gpu=gpu,
+        precision=advisor.catalog.precision(arm.precision),
+        tensor_parallel=arm.tensor_parallel,
+        max_model_len=request.context_tokens,
+        gpu_memory_utilization=arm.memory_utilization_frac,
+        engine=arm.engine,
+        engine_version=request.engine_version,
+        gpus_per_node=advisor.settings.gpus_per_node(gpu),
+    )
+
+
+def parameters_of(
+    advisor: Advisor,
+    arm: Arm,
+    request: ServingRequest,
+    model: ModelArch,
+    fit: FitVerdict | None = None,
+) -> EngineParameters:
+    """What the launch of one arm says to the engine."""
+    return engine_parameters(fit_question(advisor, arm, request, model), request.concurrency, fit)
+
+
+def with_engine_parameters(
+    advisor: Advisor, recommendation: Recommendation, model: ModelArch
+) -> Recommendation:
+    """Give every ranked arm its engine parameters."""
+    request = recommendation.request
+    ranked = tuple(
+        replace(r, engine_parameters=parameters_of(advisor, r.arm, request, model, r.fit))
+        for r in recommendation.ranked
+    )
+    return replace(recommendation, ranked=ranked)
