@@ -1,7 +1,7 @@
-"""Programs of the site, run and read a line at a time; the one place here that starts any.
+"""Programs of the site, run to their end or read a line at a time; the one place that starts any.
 
-Arguments are a list and never pass through a shell. A program that is silent for too long or says
-too much is ended, and so is one that is left before its end.
+Arguments are a list and never pass through a shell. A program that does not answer in time or says
+too much is ended with its children, and so is one that is left before its end.
 """
 
 from __future__ import annotations
@@ -9,81 +9,183 @@ from __future__ import annotations
 import io
 import os
 import select
+import shutil
+import signal
 import subprocess
 import tempfile
+import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final
 
 from omnipilot.collect.lines import printable
 from omnipilot.domain.errors import ToolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
 
-__all__ = ["DEFAULT_SILENCE_S", "open_output", "read_output"]
+__all__ = [
+    "ANSWER_BYTES", "SILENCE_S", "Command", "CommandResult", "find_program", "run_command",
+    "run_commands", "stream_lines",
+]  # fmt: skip
 
-DEFAULT_SILENCE_S: Final = 600.0
+TIMEOUT_S: Final = 60.0
+SILENCE_S: Final = 600.0
+ANSWER_BYTES: Final = 64 * 2**20
+STREAM_BYTES: Final = 64 * 2**30
 _BLOCK_BYTES: Final = 2**18
-_ANSWER_BYTES: Final = 2**20
 _ERROR_BYTES: Final = 2**14
-_END_S: Final = 5.0
+_END_S: Final = 2.0
 
 
-@contextmanager
-def open_output(
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One program to run; see :func:`run_command`."""
+
+    argv: tuple[str, ...]
+    timeout_s: float = TIMEOUT_S
+    output_bytes: int = ANSWER_BYTES
+    stdin: bytes = b""
+    env: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """What a program that succeeded printed, and how long it took."""
+
+    returncode: int
+    stdout: bytes
+    stderr: str
+    elapsed_s: float
+
+
+def find_program(name: str) -> str | None:
+    """Where a program lies on PATH; None where it does not."""
+    return shutil.which(name)
+
+
+def run_command(
     argv: Sequence[str],
     *,
-    most_bytes: int,
-    silence_s: float = DEFAULT_SILENCE_S,
+    timeout_s: float = TIMEOUT_S,
+    output_bytes: int = ANSWER_BYTES,
+    stdin: bytes = b"",
     env: Mapping[str, str] | None = None,
-) -> Iterator[io.BufferedReader]:
-    """Run a program and read what it prints.
+) -> CommandResult:
+    """Run a program to its end.
 
-    The end of the stream is reached only where the program succeeded, so that half an answer is
+    Args:
+        argv: program and arguments; the program is looked up on PATH.
+        timeout_s: longest time to its end.
+        output_bytes: most that it may print.
+        stdin: what it reads.
+        env: variables set on top of this process's.
+
+    Raises:
+        ToolError: the program is missing, fails, does not answer in time or prints too much.
+    """
+    begin_s = time.monotonic()
+    with _started(argv, stdin, env) as (process, errors):
+        output = _Output(process, errors, argv[0], output_bytes, timeout_s, begin_s + timeout_s)
+        stdout = io.BufferedReader(output, _BLOCK_BYTES).read()
+        return CommandResult(
+            returncode=process.returncode,
+            stdout=stdout,
+            stderr=_said(errors).strip(),
+            elapsed_s=time.monotonic() - begin_s,
+        )
+
+
+def run_commands(commands: Sequence[Command]) -> list[CommandResult | ToolError]:
+    """Run programs side by side; one that fails leaves the others their answers.
+
+    Returns:
+        The result, or why there is none, of each command in its place.
+    """
+    answers: list[CommandResult | ToolError] = [ToolError("not run")] * len(commands)
+
+    def answer(place: int, command: Command) -> None:
+        try:
+            answers[place] = run_command(
+                command.argv,
+                timeout_s=command.timeout_s,
+                output_bytes=command.output_bytes,
+                stdin=command.stdin,
+                env=command.env,
+            )
+        except ToolError as error:
+            answers[place] = error
+
+    threads = [
+        threading.Thread(target=answer, args=(place, command))
+        for place, command in enumerate(commands)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers
+
+
+def stream_lines(
+    argv: Sequence[str],
+    *,
+    timeout_s: float = SILENCE_S,
+    output_bytes: int = STREAM_BYTES,
+    env: Mapping[str, str] | None = None,
+) -> Generator[bytes, None, None]:
+    """Run a program and give its lines as they are printed.
+
+    The lines end without an error only where the program succeeded, so that half an answer is
     never taken for a whole one.
 
     Args:
         argv: program and arguments; the program is looked up on PATH.
-        most_bytes: most that it may print.
-        silence_s: longest wait for its next output.
+        timeout_s: longest wait for its next output.
+        output_bytes: most that it may print.
         env: variables set on top of this process's.
 
+    Yields:
+        Lines with their ends; one longer than 1 MiB in pieces.
+
     Raises:
-        ToolError: here or while the stream is read: the program is missing, exits with another
-            code than 0, falls silent or prints more than ``most_bytes``.
+        ToolError: as :func:`run_command`.
     """
-    with tempfile.TemporaryFile() as errors:
+    with _started(argv, b"", env) as (process, errors):
+        output = _Output(process, errors, argv[0], output_bytes, timeout_s)
+        stream = io.BufferedReader(output, _BLOCK_BYTES)
+        while line := stream.readline(2**20):
+            yield line
+
+
+@contextmanager
+def _started(
+    argv: Sequence[str], stdin: bytes, env: Mapping[str, str] | None
+) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+    with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as given:
+        given.write(stdin)
+        given.seek(0)
         try:
             process = subprocess.Popen(  # noqa: S603 - a list, and no shell
                 list(argv),
-                stdin=subprocess.DEVNULL,
+                stdin=given,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env={**os.environ, **(env or {})},
+                start_new_session=True,
             )
-        except OSError as error:
+        except FileNotFoundError as error:
             raise ToolError(
-                f"{argv[0]} cannot be run ({error.strerror}): "
-                "run this where it is installed and on PATH, or give files"
+                f"{argv[0]} is not on PATH: run this on a machine that has it, or give files"
             ) from error
+        except (OSError, ValueError) as error:
+            name = printable(argv[0])
+            raise ToolError(f"{name} cannot be started: {printable(str(error), 200)}") from error
         try:
-            output = _Output(process, errors, argv[0], most_bytes, silence_s)
-            yield io.BufferedReader(output, _BLOCK_BYTES)
+            yield process, errors
         finally:
             _end(process)
-
-
-def read_output(
-    argv: Sequence[str],
-    *,
-    most_bytes: int = _ANSWER_BYTES,
-    silence_s: float = 60.0,
-    env: Mapping[str, str] | None = None,
-) -> str:
-    """Run a program and give all that it prints; see :func:`open_output`."""
-    with open_output(argv, most_bytes=most_bytes, silence_s=silence_s, env=env) as stream:
-        return stream.read().decode("utf-8", "replace")
 
 
 class _Output(io.RawIOBase):
@@ -95,7 +197,8 @@ class _Output(io.RawIOBase):
         errors: IO[bytes],
         name: str,
         most_bytes: int,
-        silence_s: float,
+        wait_s: float,
+        deadline_s: float | None = None,
     ) -> None:
         super().__init__()
         if process.stdout is None:
@@ -105,25 +208,19 @@ class _Output(io.RawIOBase):
         self._errors = errors
         self._name = name
         self._most_bytes = most_bytes
-        self._silence_s = silence_s
+        self._wait_s = wait_s
+        self._deadline_s = deadline_s
         self._n_bytes = 0
 
     def readable(self) -> bool:
         """Tell that this can be read."""
         return True
 
-    def tell(self) -> int:
-        """Give the number of bytes read."""
-        return self._n_bytes
-
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Fill a buffer with what comes next; 0 once the program has succeeded."""
         fd = self._stream.fileno()
-        if not select.select([fd], [], [], self._silence_s)[0]:
-            raise ToolError(
-                f"{self._name} has been silent for {self._silence_s:.0f} s and was ended: "
-                "ask for a shorter time, or allow a longer wait"
-            )
+        if not select.select([fd], [], [], self._left_s())[0]:
+            raise self._late()
         n_bytes = os.readv(fd, [buffer])
         if not n_bytes:
             self._check_success()
@@ -131,34 +228,45 @@ class _Output(io.RawIOBase):
         if self._n_bytes > self._most_bytes:
             raise ToolError(
                 f"{self._name} printed more than {self._most_bytes / 2**20:.0f} MiB and was ended: "
-                "ask for a shorter time"
+                "ask for less"
             )
         return n_bytes
 
+    def _left_s(self) -> float:
+        if self._deadline_s is None:
+            return self._wait_s
+        return max(self._deadline_s - time.monotonic(), 0.0)
+
+    def _late(self) -> ToolError:
+        return ToolError(
+            f"{self._name} did not answer within {self._wait_s:g} s and was ended: "
+            "ask for less, or allow a longer wait"
+        )
+
     def _check_success(self) -> None:
         try:
-            code = self._process.wait(self._silence_s)
+            code = self._process.wait(self._left_s())
         except subprocess.TimeoutExpired:
-            raise ToolError(f"{self._name} closed its output and did not end") from None
+            raise self._late() from None
         if code:
-            self._errors.seek(0)
-            said = self._errors.read(_ERROR_BYTES).decode("utf-8", "replace").split("\n")
-            reason = next((printable(line, 200) for line in said if line.strip()), "no reason told")
+            said = " ".join(_said(self._errors).split())
             how = f"exit code {code}" if code > 0 else f"signal {-code}"
-            raise ToolError(f"{self._name} failed ({how}): {reason}")
+            raise ToolError(f"{self._name} failed ({how}): {printable(said, 300) or 'no reason'}")
+
+
+def _said(errors: IO[bytes]) -> str:
+    errors.seek(0)
+    return errors.read(_ERROR_BYTES).decode("utf-8", "replace")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Close the pipe and end the program where it still runs."""
+    """Close the pipe and end the program and its children where they still run."""
     if process.stdout is not None:
         process.stdout.close()
-    deadline_s = time.monotonic() + _END_S
-    for stop in (process.terminate, process.kill):
+    for number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is not None:
             return
-        stop()
-        try:
-            process.wait(max(deadline_s - time.monotonic(), 0.1))
-        except subprocess.TimeoutExpired:
-            continue
-    process.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_END_S)

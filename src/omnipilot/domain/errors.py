@@ -6,7 +6,6 @@
     │   ├── AmbiguousNameError    several kinds share that spelling
     │   └── BadInputError         a file or value that cannot be read
     ├── ToolError             a program of the site is missing, failed or did not answer
-    ├── ToolError             a program that was asked (sacct) is missing, failed or fell silent
     └── StateError            the site's folder cannot be used
         └── BundleError           a model bundle is missing, damaged or of another version
 
@@ -56,10 +55,6 @@ class BadInputError(UsageError):
 
 class ToolError(OmniPilotError):
     """A program of the site, such as sinfo, is missing, failed or did not answer in time."""
-
-
-class ToolError(OmniPilotError):
-    """A program of the site that cannot be run, failed, fell silent or said too much."""
 
 
 class StateError(OmniPilotError):
