@@ -1,4 +1,4 @@
-"""The quantities and failure classes of rows read from an engine's own log and metrics.
+"""The quantities and failure classes of rows read from logs, metrics and telemetry.
 
 Where a name is also a target's (``cold_start_s``, ``kv_cache_peak_frac``, ``ttft_p50_s``, …) it
 means the same in the same unit. A label that the source does not print is absent from its row.
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 __all__ = [
-    "FAILURES", "FAILURE_BY_NAME", "STARTUP_LABELS", "WINDOW_LABELS", "Failure", "RowLabel",
+    "FAILURES", "FAILURE_BY_NAME", "GPU_LABELS", "JOB_LABELS", "PROBE_LABELS", "RECOVERY_LABELS",
+    "STARTUP_LABELS", "TRAINING_LABELS", "WINDOW_LABELS", "Failure", "RowLabel",
 ]  # fmt: skip
 
 
@@ -88,6 +89,50 @@ WINDOW_LABELS: Final[tuple[RowLabel, ...]] = (
     RowLabel("aggregate_tokens_per_s", "tok/s", "input + output tokens a second over the window"),
     RowLabel("output_tokens_per_s", "tok/s", "output tokens a second over the window"),
     RowLabel("request_per_s", "req/s", "finished requests a second over the window"),
+)
+
+GPU_LABELS: Final[tuple[RowLabel, ...]] = (
+    RowLabel("power_mean_w", "W", "mean power of all GPUs together"),
+    RowLabel("sm_active_frac", "fraction", "share of time that the SMs were active"),
+    RowLabel("tensor_active_frac", "fraction", "share of time that the tensor cores were active"),
+    RowLabel("dram_active_frac", "fraction", "share of time that device memory moved data"),
+    RowLabel("gpu_utilization_frac", "fraction", "share of time that any kernel ran"),
+    RowLabel("fb_used_mean_gib", "GiB", "mean memory in use on one GPU"),
+    RowLabel("fb_used_peak_gib", "GiB", "largest memory in use seen on one GPU"),
+)
+
+JOB_LABELS: Final[tuple[RowLabel, ...]] = (
+    RowLabel("job_gpu_utilization_frac", "fraction", "mean over GPUs and the whole job"),
+    RowLabel("job_gpu_memory_peak_gib", "GiB", "largest memory in use on one GPU, whole job"),
+    RowLabel("job_queue_wait_s", "s", "eligible to start"),
+)
+
+TRAINING_LABELS: Final[tuple[RowLabel, ...]] = (
+    RowLabel("tokens_per_s", "tok/s", "tokens trained on a second, all GPUs"),
+    RowLabel("step_s", "s", "mean time of one step"),
+    RowLabel("flop_utilization_frac", "fraction", "model FLOPs over the GPUs' peak"),
+    RowLabel("memory_peak_gib", "GiB", "largest memory in use on one GPU"),
+    RowLabel("checkpoint_write_s", "s", "writing one checkpoint"),
+    RowLabel("power_mean_w", "W", "mean power of all GPUs together"),
+)
+
+RECOVERY_LABELS: Final[tuple[RowLabel, ...]] = (
+    RowLabel("detect_s", "s", "the fault until it is noticed"),
+    RowLabel("queue_wait_s", "s", "waiting for nodes again"),
+    RowLabel("restore_s", "s", "reading the checkpoint"),
+    RowLabel("lost_work_s", "s", "work since the last checkpoint, done again"),
+    RowLabel("downtime_s", "s", "the fault until work goes on"),
+)
+
+PROBE_LABELS: Final[tuple[RowLabel, ...]] = (
+    RowLabel("flops_per_s", "FLOP/s", "matrix products of one GPU"),
+    RowLabel("flop_utilization_frac", "fraction", "the same over the GPU's peak"),
+    RowLabel("memory_bytes_per_s", "B/s", "device memory of one GPU"),
+    RowLabel("link_bytes_per_s", "B/s", "between two GPUs of the node"),
+    RowLabel("write_bytes_per_s", "B/s", "checkpoint to storage"),
+    RowLabel("read_bytes_per_s", "B/s", "checkpoint from storage"),
+    RowLabel("temperature_c", "°C", "hottest GPU"),
+    RowLabel("duration_s", "s", "the probe itself"),
 )
 
 FAILURES: Final[tuple[Failure, ...]] = (

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from omnipilot.domain.arm import StackFingerprint
+from omnipilot.domain.probe_rows import HardwareProbe, RecoveryRun, TrainingRun
+from omnipilot.domain.schema import SCHEMA_VERSION
+from omnipilot.domain.telemetry_rows import GpuHealth, GpuSnapshot, GpuWindow
 
-SCHEMA_VERSION: Final = 1
+__all__ = [
+    "SCHEMA_VERSION", "ClusterJob", "InferenceRun", "JobStatistics", "LabelledRun", "Row",
+    "ServingWindow", "StartupRun",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,54 @@ class InferenceRun:
     notes: str = ""
     stack: StackFingerprint = field(default_factory=StackFingerprint)
     kind: str = "inference_run"
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledRun:
+    """One serving run with what other tools told of it: its log, metrics, telemetry and job.
+
+    Fields that :class:`InferenceRun` has mean the same here; the run takes part in learning in
+    place of the bare one of hash ``run_hash``.
+
+    Args:
+        labels: of the run, then of the other sources, by the names of
+            :mod:`omnipilot.domain.labels`.
+        label_sources: what each label is from: "run", "log", "metrics", "dcgm" or "jobstats".
+        label_weights: what each label counts, in [0, 1], by the time between it and the run.
+        left_out: "source: reason" of what was given and does not belong to the run.
+        job_id: as the scheduler shows it, "" where not told.
+        serve_start_s: Unix seconds, 0 where not told, as ``serve_end_s``.
+        run_hash: content hash of the bare run.
+    """
+
+    source: str
+    model: str
+    engine: str
+    gpu: str
+    n_gpus: int
+    precision: str
+    mode: str
+    status: str
+    labels: dict[str, float]
+    label_sources: dict[str, str]
+    label_weights: dict[str, float]
+    run_hash: str
+    left_out: tuple[str, ...] = ()
+    cluster: str = ""
+    job_id: str = ""
+    serve_start_s: float = 0.0
+    serve_end_s: float = 0.0
+    prompt_tokens: float = 0.0
+    output_tokens: float = 0.0
+    concurrency: float = 0.0
+    kv_dtype: str = ""
+    max_model_len: int = 0
+    gpu_memory_gb: float = 0.0
+    workload: str = ""
+    notes: str = ""
+    stack: StackFingerprint = field(default_factory=StackFingerprint)
+    kind: str = "labelled_run"
     schema_version: int = SCHEMA_VERSION
 
 
@@ -219,4 +273,17 @@ class ServingWindow:
     schema_version: int = SCHEMA_VERSION
 
 
-Row: TypeAlias = InferenceRun | StartupRun | ServingWindow | ClusterJob | JobStatistics
+Row: TypeAlias = (
+    InferenceRun
+    | LabelledRun
+    | StartupRun
+    | ServingWindow
+    | ClusterJob
+    | JobStatistics
+    | GpuWindow
+    | GpuHealth
+    | GpuSnapshot
+    | TrainingRun
+    | RecoveryRun
+    | HardwareProbe
+)

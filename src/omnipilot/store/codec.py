@@ -15,15 +15,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from omnipilot.domain.errors import BadInputError
+from omnipilot.domain.probe_rows import HardwareProbe, RecoveryRun, TrainingRun
 from omnipilot.domain.rows import (
     SCHEMA_VERSION,
     ClusterJob,
     InferenceRun,
     JobStatistics,
+    LabelledRun,
     Row,
     ServingWindow,
     StartupRun,
 )
+from omnipilot.domain.telemetry_rows import GpuHealth, GpuSnapshot, GpuWindow
 from omnipilot.store.migrate import upgrade
 
 if TYPE_CHECKING:
@@ -37,10 +40,17 @@ __all__ = [
 # Kinds of rows by the name in their ``kind`` field; a new kind is one entry.
 ROW_TYPES: Final[dict[str, type[Row]]] = {
     "inference_run": InferenceRun,
+    "labelled_run": LabelledRun,
     "startup_run": StartupRun,
     "serving_window": ServingWindow,
     "cluster_job": ClusterJob,
     "job_statistics": JobStatistics,
+    "gpu_window": GpuWindow,
+    "gpu_health": GpuHealth,
+    "gpu_snapshot": GpuSnapshot,
+    "training_run": TrainingRun,
+    "recovery_run": RecoveryRun,
+    "hardware_probe": HardwareProbe,
 }
 
 LINE_BYTES: Final = 2**20

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from omnipilot.domain.rows import InferenceRun
+from omnipilot.domain.rows import InferenceRun, LabelledRun
 from omnipilot.domain.targets import TARGET_NAMES
 from omnipilot.store.log import Store
 
@@ -34,13 +35,30 @@ FRESHNESS_CUTOFF_WINDOWS: Final = 4.0
 def load_runs(source: Store | Iterable[Row | Rejection]) -> list[InferenceRun]:
     """Load the runs of a store, or those that a collector yields; other items are left out.
 
+    A run that was joined with its telemetry and logs comes once, with the labels of its newest
+    join that count (weight above zero).
+
     Raises:
         StateError: the store cannot be read.
         BadInputError: the collector's file cannot be read.
     """
     if isinstance(source, Store):
-        return [s.row for s in source.rows() if isinstance(s.row, InferenceRun)]
+        bare: dict[str, InferenceRun] = {}
+        joined: dict[str, InferenceRun] = {}
+        for stored in source.rows():
+            if isinstance(stored.row, InferenceRun):
+                bare[stored.content_hash] = stored.row
+            elif isinstance(stored.row, LabelledRun):
+                joined[stored.row.run_hash] = run_of(stored.row)
+        return list((bare | joined).values())
     return [item for item in source if isinstance(item, InferenceRun)]
+
+
+def run_of(joined: LabelledRun) -> InferenceRun:
+    """Give a joined run as a bare one with all labels that count."""
+    labels = {n: v for n, v in joined.labels.items() if joined.label_weights.get(n, 1.0) > 0.0}
+    shared = {f.name: getattr(joined, f.name) for f in fields(InferenceRun)}
+    return InferenceRun(**(shared | {"labels": labels, "kind": "inference_run"}))
 
 
 def is_usable(run: InferenceRun) -> bool:
