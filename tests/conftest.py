@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from real_slurm import slurm as slurm  # noqa: PLC0414 - a fixture for every folder
 
 # Small matrices on a shared machine: threads that wait for one another cost more than they give.
 # Read when numpy is first imported, which is after this file.
