@@ -35,6 +35,9 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "explain": CommandEntry("explain", "explain", "Show why the advice is what it is."),
     "fits": CommandEntry("fits", "fits", "Say whether a configuration starts, and why not."),
     "predict": CommandEntry("predict", "predict", "Predict every row of a CSV file."),
+    "collect": CommandEntry(
+        "collect", "collect", "Take evidence from Slurm, vLLM and other tools into the site's logs."
+    ),
     "data": CommandEntry("data", "data", "Import measured runs and show what is stored."),
     "fit": CommandEntry("fit", "fit", "Train a cost-model bundle on measured rows."),
     "evaluate": CommandEntry(
