@@ -35,12 +35,13 @@ class JobFacts(msgspec.Struct, frozen=True, gc=False):
     start_s: int
     end_s: int
     elapsed_s: int
+    time_limit_s: int = 0
 
 
 class _Line(JobFacts, frozen=True, gc=False):
-    content_hash: str
-    kind: str
-    schema_version: int
+    content_hash: str = ""
+    kind: str = ""
+    schema_version: int = 0
 
 
 _decoder = msgspec.json.Decoder(_Line)
