@@ -1,0 +1,49 @@
+"""Back-test of the wait estimates in a simulated queue; prints the table of docs/cluster.md.
+
+uv run python benchmarks/queue_waits.py
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "stand_ins"))
+
+from wait_backtest import Backtest, backtest
+
+SCENARIOS = ((0.8, 0), (0.8, 1), (0.9, 0), (0.9, 1), (1.0, 0), (1.0, 1))
+
+
+def line(name: str, test: Backtest) -> str:
+    asked = test.queued
+    blend = np.abs(test.actual - test.median)[asked]
+    alone = np.abs(test.actual - test.test_only)[asked]
+    return (
+        f"| {name} | {asked.sum()} of {len(asked)} | {test.covered[asked].mean():.1%} | "
+        f"{test.covered.mean():.1%} | {np.median(blend):.2f} h | {np.median(alone):.2f} h | "
+        f"{blend.mean():.2f} h | {alone.mean():.2f} h |"
+    )
+
+
+def main() -> None:
+    print(
+        "| load, seed | jobs not startable at once | covered | covered, all jobs | median error | "
+        "of --test-only | mean error | of --test-only |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for own_plan in (False, True):
+        tests = [backtest(seed=seed, load=load, own_plan=own_plan) for load, seed in SCENARIOS]
+        if not own_plan:
+            for (load, seed), test in zip(SCENARIOS, tests, strict=True):
+                print(line(f"{load}, {seed}", test))
+        total = tests[0]
+        for test in tests[1:]:
+            total += test
+        print(line("all, from the own plan" if own_plan else "all, from --test-only", total))
+
+
+if __name__ == "__main__":
+    main()
