@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from omnipilot.advisor.engine import with_engine_parameters
 from omnipilot.advisor.fitting import default_utilization_frac
 from omnipilot.advisor.question import Advice
+from omnipilot.advisor.site_runs import site_runs
 from omnipilot.advisor.turning import price_turning_points, value_turning_points
 from omnipilot.catalog.engines import engine_name, parse_engine_version
 from omnipilot.costmodel.feasibility import check_fit
@@ -93,6 +94,7 @@ def advise(advisor: Advisor, question: Question) -> Advice:
             *value_turning_points(contenders, economics.value_per_token_usd, weights),
             *price_turning_points(contenders, prices, economics.duration_h, weights),
         ),
+        site_runs=site_runs(advisor, model),
     )
 
 

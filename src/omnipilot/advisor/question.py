@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from omnipilot.advisor.site_runs import SiteRuns
     from omnipilot.advisor.turning import TurningPoint
     from omnipilot.costmodel.predict import Evidence
     from omnipilot.decide.economics import DecisionWeights, Economics
@@ -61,7 +62,8 @@ class Launch:
 class Advice:
     """The recommendation with what it rests on.
 
-    ``assumptions`` are sentences; ``turning_points`` are the values that would change the winner.
+    ``assumptions`` are sentences; ``turning_points`` are the values that would change the winner;
+    ``site_runs`` are what the site itself has measured of the model.
     """
 
     recommendation: Recommendation
@@ -70,6 +72,7 @@ class Advice:
     weights: DecisionWeights
     assumptions: tuple[str, ...]
     turning_points: tuple[TurningPoint, ...]
+    site_runs: tuple[SiteRuns, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

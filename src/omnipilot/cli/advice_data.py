@@ -10,6 +10,7 @@ from omnipilot.domain.targets import TARGET_NAMES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from omnipilot.advisor import Advice
     from omnipilot.domain import Arm, RankedArm, Recommendation, TargetPrediction
     from omnipilot.domain.engine import EngineParameters
 
@@ -57,6 +58,14 @@ def ranked_data(ranked: RankedArm) -> dict[str, Any]:
             "supported": ranked.support.supported,
             "violations": list(ranked.support.violations),
         },
+    }
+
+
+def advice_data(advice: Advice) -> dict[str, Any]:
+    """The recommendation with what the site itself has measured."""
+    return {
+        **recommendation_data(advice.recommendation),
+        "site_runs": [dataclasses.asdict(group) for group in advice.site_runs],
     }
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from omnipilot.advisor import Advice, TurningPoint
+    from omnipilot.advisor.site_runs import SiteRuns
     from omnipilot.domain import Arm, InfeasibleArm, RankedArm, ServingRequest
 
 THROUGHPUT = "aggregate_tokens_per_s"
@@ -132,6 +133,29 @@ def emit_engine(advice: Advice) -> None:
     emit_lines(f"{r.flag}: {r.why} ({r.source})" for r in found.reasons)
 
 
+def emit_site_runs(advice: Advice, most: int = 8) -> None:
+    """Print what the site itself has measured of the model, newest first."""
+    found = advice.site_runs
+    if not found:
+        return
+    emit_heading("Measured on this site")
+    emit_lines(_site_line(group) for group in found[:most])
+    if len(found) > most:
+        emit_lines([f"and {len(found) - most} more: omnipilot advise --format json"])
+
+
+def _site_line(group: SiteRuns) -> str:
+    where = f"{group.n_gpus}x {group.gpu_kind} {group.precision}"
+    load = f"{group.concurrency:,.0f} at once, prompt {group.prompt_tokens:,.0f} + output "
+    load += f"{group.output_tokens:,.0f} tokens"
+    if group.tokens_per_s is not None:
+        said = f"{number(group.tokens_per_s)} tok/s"
+    else:
+        said = group.note or group.status
+    runs = "1 run" if group.n_runs == 1 else f"{group.n_runs} runs"
+    return f"{where}, {load}: {said} ({runs})"
+
+
 def emit_infeasible(infeasible: Sequence[InfeasibleArm]) -> None:
     """Print what cannot start, grouped by reason, with one reason in full for each group."""
     if not infeasible:
@@ -173,7 +197,8 @@ def turning_sentence(point: TurningPoint) -> str:
 
 
 def emit_basis(advice: Advice) -> None:
-    """Print what would change the answer, the assumptions and the model that answered."""
+    """Print the site's own runs, what would change the answer, the assumptions and the model."""
+    emit_site_runs(advice)
     if advice.turning_points:
         emit_heading("What would change the answer")
         emit_lines(turning_sentence(point) for point in advice.turning_points)

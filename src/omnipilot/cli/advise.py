@@ -105,6 +105,6 @@ def _emit_data(advice: Advice, form: str) -> None:
     from omnipilot.cli.output import emit_csv, emit_json  # noqa: PLC0415 - same
 
     if form == "json":
-        emit_json(data.recommendation_data(advice.recommendation))
+        emit_json(data.advice_data(advice))
     else:
         emit_csv(data.CSV_HEADER, data.csv_rows(advice.recommendation))

@@ -34,6 +34,12 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     ),
     "explain": CommandEntry("explain", "explain", "Show why the advice is what it is."),
     "fits": CommandEntry("fits", "fits", "Say whether a configuration starts, and why not."),
+    "launch": CommandEntry(
+        "launch", "launch", "Write the advice as a job script; submit it or run it here."
+    ),
+    "bench": CommandEntry(
+        "bench", "bench", "Plan and run a grid of benchmarks, and take its rows in."
+    ),
     "predict": CommandEntry("predict", "predict", "Predict every row of a CSV file."),
     "collect": CommandEntry(
         "collect", "collect", "Take evidence from Slurm, vLLM and other tools into the site's logs."

@@ -157,7 +157,7 @@ def _emit_json(explanation: Explanation) -> None:
     advice = explanation.advice
     emit_json(
         {
-            **data.recommendation_data(advice.recommendation),
+            **data.advice_data(advice),
             "economics": dataclasses.asdict(advice.economics),
             "weights": dataclasses.asdict(advice.weights),
             "grounds": [
