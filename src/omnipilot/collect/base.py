@@ -91,5 +91,9 @@ COLLECTORS: Final[tuple[CollectorEntry, ...]] = (
                    names_people=True, of_cluster=True),
     CollectorEntry("jobstats", "JS1 fields, each with its job's number or alone",
                    "jobstats:collect_jobstats", of_cluster=True),
+    CollectorEntry("dcgm", "GPU telemetry: recorded answers of Prometheus, or dcgm-exporter's page",
+                   "dcgm:collect_dcgm"),
+    CollectorEntry("rows", "JSON of training, recovery and hardware-probe rows",
+                   "typed_rows:collect_rows"),
 )  # fmt: skip
 COLLECTOR_BY_NAME: Final[dict[str, CollectorEntry]] = {c.name: c for c in COLLECTORS}
