@@ -183,3 +183,20 @@ def test_the_home_folder_comes_from_the_environment(
     assert default_home() == tmp_path / "omnipilot"
     monkeypatch.setenv("XDG_DATA_HOME", "relative")
     assert default_home() == Path.home() / ".local/share/omnipilot"
+
+
+def test_readings_age_by_the_windows_of_the_paper() -> None:
+    day_s = 86_400
+    assert dict(DEFAULTS.freshness_s) == {
+        "gpus_free": 60, "queue": 60, "node_health": 600, "power": 3600, "activity": 3600,
+        "launch_success": 30 * day_s, "queue_wait": 7 * day_s,
+    }  # fmt: skip
+
+
+def test_a_site_sets_one_window_and_a_misspelt_metric_is_refused(tmp_path: Path) -> None:
+    settings = Settings.load(_home(tmp_path, "[freshness_s]\nqueue = 30\n"))
+    assert (settings.freshness_s["queue"], settings.freshness_s["power"]) == (30, 3600)
+    with pytest.raises(BadInputError, match=r"line 2: no 'queu' in freshness_s, did you mean que"):
+        Settings.load(_home(tmp_path, "[freshness_s]\nqueu = 30\n"))
+    with pytest.raises(BadInputError, match="freshness_s.queue must be a number from 1"):
+        Settings.load(_home(tmp_path, "[freshness_s]\nqueue = 0\n"))

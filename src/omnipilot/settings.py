@@ -45,8 +45,15 @@ _TABLE_RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "price_anchors": (1e9, 1e15),
     "gpus_per_node_by_form": (1, 1024),
     "gpus_per_node": (1, 1024),
+    "freshness_s": (1, 1e9),
 }
 _WHOLE_NUMBERS: Final = frozenset({"gpus_per_node_by_form", "gpus_per_node"})
+# Tables whose names are not GPU kinds.
+_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "freshness_s": (
+        "gpus_free", "queue", "node_health", "power", "activity", "launch_success", "queue_wait",
+    ),
+}  # fmt: skip
 VALID_KEYS: Final = ("gpu_kinds", *_RANGES, *_TABLE_RANGES)
 _SLICE: Final = re.compile(r".*?-(\d+)(?:-.*)?\.mig-\d+g\.(\d+)gb")
 
@@ -80,6 +87,7 @@ class Settings:
     price_anchors: Mapping[str, float]
     gpus_per_node_by_form: Mapping[str, int]
     gpus_per_node_by_kind: Mapping[str, int]
+    freshness_s: Mapping[str, float]
     gpu_kinds_chosen: bool = False
     origin: Path = field(default=DEFAULTS_FILE)
 
@@ -113,6 +121,7 @@ class Settings:
             price_anchors=MappingProxyType(values["price_anchors"]),
             gpus_per_node_by_form=MappingProxyType(values["gpus_per_node_by_form"]),
             gpus_per_node_by_kind=MappingProxyType(values["gpus_per_node"]),
+            freshness_s=MappingProxyType({k: float(v) for k, v in values["freshness_s"].items()}),
             gpu_kinds_chosen="gpu_kinds" in site,
             origin=path if site and path is not None else DEFAULTS_FILE,
         )
@@ -233,6 +242,12 @@ def _check_table(path: Path, text: str, key: str, table: object) -> None:
         )
     for name, value in table.items():
         where = _place(path, text, name, table=key)
+        names = _NAMES.get(key)
+        if names is not None and name not in names:
+            raise BadInputError(
+                f"{where}: no '{name}' in {key}{_did_you_mean(name, names)}; "
+                f"valid are {', '.join(names)}"
+            )
         _check_number(where, f"{key}.{name}", value, _TABLE_RANGES[key])
         if key in _WHOLE_NUMBERS and not isinstance(value, int):
             raise BadInputError(f"{where}: {key}.{name} must be a whole number, got {value!r}")
