@@ -50,6 +50,7 @@ class Trace:
     gaps: list[tuple[float, int]] = field(default_factory=list)
     seconds: float = 0.0
     busy_s: float = 0.0
+    active_s: float = 0.0
     tensor_s: float = 0.0
     joules: float = 0.0
     steps: int = 0
@@ -113,12 +114,12 @@ class _Engine:
 
     def run(self) -> Trace:
         trace = self.trace
-        n = len(self.load.prompt_tokens)
+        n, lowest = len(self.load.prompt_tokens), self.free
         while trace.finished < n:
             trace.events += 1
             trace.peak_waiting = max(trace.peak_waiting, len(self.waiting))
             preempted = False
-            while self._growth(1) > self.free:
+            while self._next_growth() > self.free:
                 self._preempt()
                 preempted = True
             chunks = [] if preempted else self._admit()
@@ -126,17 +127,27 @@ class _Engine:
                 self._mixed_step(chunks)
             elif self.running:
                 self._jump()
-            trace.peak_blocks = max(trace.peak_blocks, trace.blocks - self.free)
-            self._finish()
+            lowest = min(lowest, self.free)
+            if self.running and self._next_end() <= self.step:
+                self._finish()
+        trace.peak_blocks = trace.blocks - lowest
         return trace
+
+    def _next_growth(self) -> int:
+        """Blocks that the running requests take in the next step."""
+        return self.phases[-self.step % BLOCK_TOKENS]
 
     def _growth(self, steps: int) -> int:
         """Blocks that the running requests take over the next steps."""
         cycles, rest = divmod(steps, BLOCK_TOKENS)
         phases, at = self.phases, self.step
         grown = cycles * self.running
-        for j in range(rest):
-            grown += phases[-(at + j) % BLOCK_TOKENS]
+        if rest:
+            first = -at % BLOCK_TOKENS  # phases come up in falling order
+            last = first - rest + 1
+            grown += sum(phases[max(last, 0) : first + 1])
+            if last < 0:
+                grown += sum(phases[last:])
         return grown
 
     def _admit(self) -> list[tuple[int, int, int]]:
@@ -144,7 +155,7 @@ class _Engine:
         if self.partial is None and not self.waiting:
             return []
         budget = self.token_limit - self.running
-        free = self.free - self._growth(1)
+        free = self.free - self._next_growth()
         chunks: list[tuple[int, int, int]] = []
         joining = 0
         while budget > 0:
@@ -174,7 +185,7 @@ class _Engine:
     def _mixed_step(self, chunks: list[tuple[int, int, int]]) -> None:
         trace = self.trace
         contexts = self.sum_base + self.running * self.step
-        self.free -= self._growth(1)
+        self.free -= self._next_growth()
         cost = self.timer.mixed(self.running, contexts, [(t, b) for _, t, b in chunks])
         self._account(cost, 1)
         self.step += 1
@@ -204,13 +215,14 @@ class _Engine:
     def _jump(self) -> None:
         """Take all steps up to the next event at once."""
         steps = max(min(self._next_end() - self.step, _MAX_JUMP), 1)
-        if self._growth(steps) > self.free:
+        grown = self._growth(steps)
+        if grown > self.free:
             low, high = 1, steps  # low fits: a request was pushed out otherwise
             while high - low > 1:
                 middle = (low + high) // 2
                 low, high = (middle, high) if self._growth(middle) <= self.free else (low, middle)
-            steps = low
-        self.free -= self._growth(steps)
+            steps, grown = low, self._growth(low)
+        self.free -= grown
         contexts = self.sum_base + self.running * (self.step + (steps - 1) / 2.0)
         self._account(self.timer.decode(self.running, contexts), steps)
         self.step += steps
@@ -219,6 +231,7 @@ class _Engine:
         trace = self.trace
         trace.seconds += cost.seconds * steps
         trace.busy_s += cost.busy_s * steps
+        trace.active_s += cost.active_s * steps
         trace.tensor_s += cost.tensor_s * steps
         trace.joules += cost.joules * steps
         trace.steps += steps

@@ -68,6 +68,7 @@ _PIECE_TOKENS: Final = 512
 _PIECES_PER_SM: Final = 2
 _PIECE_RATE: Final = 2.6  # times its equal share of the memory that one piece can draw
 _ATTENTION_STREAM: Final = 0.79
+_ATTENTION_ACTIVE: Final = 0.78  # share of the multiprocessors that attention keeps in use
 # (chunk below, share of the peak) of attention over a chunk of a prompt.
 _PROMPT_ATTENTION: Final = ((256, 0.22), (1024, 0.38), (1 << 62, 0.53))
 _GRAPH_SIZES: Final = 512  # largest batch with a captured graph, vllm/config
@@ -88,20 +89,23 @@ _FP8_ENERGY: Final = 0.56  # of a 16-bit operation
 class StepCost(NamedTuple):
     """One step of the engine on each of its GPUs.
 
-    ``seconds`` includes the host's work, ``busy_s`` is the device's share of it, ``tensor_s`` the
-    time that the operations would take at the part's peak, ``joules`` the energy of one GPU.
+    ``seconds`` includes the host's work, ``busy_s`` is the device's share of it, ``active_s`` the
+    same weighted by the share of multiprocessors in use, ``tensor_s`` the time that the operations
+    would take at the part's peak, ``joules`` the energy of one GPU.
     """
 
     seconds: float
     busy_s: float
+    active_s: float
     tensor_s: float
     joules: float
 
 
 class _Work(NamedTuple):
-    """Device work of the products of a step: time, operations over peak, operations, bytes."""
+    """Device work: time, the same by multiprocessors in use, at the peak, operations, bytes."""
 
     seconds: float
+    active_s: float
     tensor_s: float
     operations: float
     bytes: float
@@ -166,7 +170,8 @@ class KernelTimer:
         """
         rows = sequences + sum(tokens for tokens, _ in chunks)
         padded = math.ceil(rows / 16) * 16
-        work = self._all_products(padded, sequences + len(chunks), captured=False)
+        sampled = math.ceil((sequences + len(chunks)) / 16) * 16
+        work = self._all_products(padded, sampled, captured=False)
         read_s, read_bytes = self._cache_read(sequences, context_tokens)
         operations = 0.0
         for tokens, before in chunks:
@@ -195,7 +200,8 @@ class KernelTimer:
             host += _HOST_GROUP_S
         seconds = busy + host
         tensor = work.tensor_s + attention_operations / self._bf16
-        return StepCost(seconds, busy, tensor, dynamic + seconds * self._static_w)
+        active = work.active_s + _ATTENTION_ACTIVE * read_s
+        return StepCost(seconds, busy, active, tensor, dynamic + seconds * self._static_w)
 
     def _all_products(self, rows: int, sampled: int, captured: bool) -> _Work:
         key = (rows, sampled if not captured else rows, captured)
@@ -220,10 +226,11 @@ class KernelTimer:
             shapes += [(each, 2 * expert * touched, hidden), (each, hidden * touched, expert)]
         else:
             shapes += [(rows, 2 * width, hidden), (rows, hidden, width)]
-        seconds = tensor_s = operations = moved = 0.0
+        seconds = active_s = tensor_s = operations = moved = 0.0
         for shape in shapes:
             product = self._product(*shape, self._format)
             seconds += product.seconds
+            active_s += product.active_s
             tensor_s += product.tensor_s
             operations += product.operations
             moved += product.bytes
@@ -237,6 +244,7 @@ class KernelTimer:
         logits = 14.0 * sampled * model.vocab_size / self._bandwidth
         return _Work(
             layers * seconds + head.seconds + logits,
+            layers * active_s + head.active_s,
             layers * tensor_s + head.tensor_s,
             layers * operations + head.operations,
             layers * (moved + pointwise) + head.bytes,
@@ -270,7 +278,9 @@ class KernelTimer:
         moved = weight_bytes + 2.0 * rows * (depth + columns)
         memory_s = moved / (stream * self._bandwidth) + _DRAM_FILL_S
         operations = 2.0 * rows * columns * depth
-        return _Work(max(rounds * tile_s, memory_s) + extra_s, operations / peak, operations, moved)
+        seconds = max(rounds * tile_s, memory_s) + extra_s
+        in_use = tiles * parts / (rounds * n_sms)
+        return _Work(seconds, seconds * in_use, operations / peak, operations, moved)
 
     def _cache_read(self, sequences: int, context_tokens: float) -> tuple[float, float]:
         """Seconds and bytes of attention over the cache, all layers."""

@@ -23,7 +23,7 @@ __all__ = ["Measurement", "closed_loop", "labels_of", "measure"]
 
 _FEWEST_REQUESTS: Final = 24
 _REQUESTS_PER_CLIENT: Final = 3
-_MANY_CLIENTS: Final = 512
+_MANY_CLIENTS: Final = 256
 _SPREAD: Final = 0.2  # lengths of outputs reach so far above and below their mean
 
 # Spread of replicates (standard deviation of the log): what the whole run shares, as node and
@@ -33,11 +33,12 @@ _LABEL_NOISE: Final = {
     "ttft_p50_s": 0.04,
     "cold_start_s": 0.07,
     "power_mean_w": 0.015,
-    "sm_active_frac": 0.03,
-    "tensor_active_frac": 0.05,
     "kv_cache_peak_frac": 0.01,
 }
 _LABEL_NOISE_ELSE: Final = 0.006
+# Activities are read once a minute, which short runs feel.
+_READ_ONCE_A_MINUTE: Final = frozenset({"sm_active_frac", "tensor_active_frac"})
+_READING_NOISE: Final = 0.3
 _FASTER_IS_MORE: Final = frozenset(
     {"aggregate_tokens_per_s", "output_tokens_per_s", "request_per_s"}
 )
@@ -100,7 +101,7 @@ def measure(
         deployment, closed_loop(clients, prompt_tokens, output_tokens, rng), started.kv_blocks
     )
     exact = labels_of(trace, deployment, started)
-    return Measurement(started, _with_noise(exact, rng), trace)
+    return Measurement(started, _with_noise(exact, trace.seconds, rng), trace)
 
 
 def labels_of(trace: Trace, deployment: Deployment, started: Started) -> dict[str, float]:
@@ -121,17 +122,21 @@ def labels_of(trace: Trace, deployment: Deployment, started: Started) -> dict[st
         "cold_start_s": started.labels["cold_start_s"],
         "kv_cache_peak_frac": trace.peak_blocks / trace.blocks,
         "power_mean_w": deployment.tensor_parallel * trace.joules / seconds,
-        "sm_active_frac": trace.busy_s / seconds,
+        "sm_active_frac": trace.active_s / seconds,
         "tensor_active_frac": trace.tensor_s / seconds,
     }
     return {name: value for name, value in labels.items() if value > 0.0}
 
 
-def _with_noise(labels: dict[str, float], rng: np.random.Generator) -> dict[str, float]:
+def _with_noise(
+    labels: dict[str, float], seconds: float, rng: np.random.Generator
+) -> dict[str, float]:
     shared = rng.normal(0.0, _RUN_NOISE)
+    reading = _READING_NOISE / math.sqrt(1.0 + seconds / 60.0)
     noisy = {}
     for name, value in labels.items():
-        log = rng.normal(0.0, _LABEL_NOISE.get(name, _LABEL_NOISE_ELSE))
+        spread = _LABEL_NOISE.get(name, _LABEL_NOISE_ELSE)
+        log = rng.normal(0.0, reading if name in _READ_ONCE_A_MINUTE else spread)
         if name in _FASTER_IS_MORE:
             log += shared
         elif name in _SLOWER_IS_MORE:
