@@ -198,5 +198,5 @@ def test_a_site_sets_one_window_and_a_misspelt_metric_is_refused(tmp_path: Path)
     assert (settings.freshness_s["queue"], settings.freshness_s["power"]) == (30, 3600)
     with pytest.raises(BadInputError, match=r"line 2: no 'queu' in freshness_s, did you mean que"):
         Settings.load(_home(tmp_path, "[freshness_s]\nqueu = 30\n"))
-    with pytest.raises(BadInputError, match="freshness_s.queue must be a number from 1"):
+    with pytest.raises(BadInputError, match=r"freshness_s\.queue must be a number from 1"):
         Settings.load(_home(tmp_path, "[freshness_s]\nqueue = 0\n"))
