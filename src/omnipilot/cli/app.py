@@ -49,6 +49,9 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "evaluate": CommandEntry(
         "evaluate", "evaluate", "Measure the cost model on rows it has not seen."
     ),
+    "demo": CommandEntry(
+        "demo", "demo", "Build a simulated site and run the whole pipeline on it."
+    ),
     "models": CommandEntry("models", "models", "Show the cost models that answer."),
 }
 
