@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["is_running", "run_script", "start_script"]
+__all__ = ["hold_folder", "is_running", "run_script", "start_script"]
 
 _LOCK_NAME: Final = ".running"
 _SHELL: Final = "/bin/bash"
 
 
 @contextmanager
-def _lock(folder: Path) -> Iterator[int | None]:
+def hold_folder(folder: Path) -> Iterator[int | None]:
     """The folder's lock as a descriptor; None where a running script holds it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def is_running(folder: Path) -> bool:
     """Whether a script of this run's folder is alive on this machine."""
     if not (folder / _LOCK_NAME).exists():
         return False
-    with _lock(folder) as fd:
+    with hold_folder(folder) as fd:
         return fd is None
 
 
@@ -68,7 +68,7 @@ def start_script(
     Raises:
         StateError: the folder cannot be written.
     """
-    with _lock(folder) as fd:
+    with hold_folder(folder) as fd:
         if fd is None:
             return None
         env = {**os.environ, "OMNIPILOT_LOCK_FD": str(fd)}
