@@ -54,3 +54,10 @@ def test_times_below_a_second_are_in_milliseconds(value: float, text: str) -> No
 def test_a_table_keeps_markup_of_names_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     output.emit_table((output.Column("name"),), [("[bold]x[/bold]",)])
     assert "[bold]x[/bold]" in capsys.readouterr().out
+
+
+def test_times_in_json_keep_their_seconds() -> None:
+    assert output.plain({"at_s": 1_795_957_803.25, "share": 0.123456789}) == {
+        "at_s": 1_795_957_803.25,
+        "share": 0.1234568,
+    }

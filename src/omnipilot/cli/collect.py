@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # collector gets the command that reads files.
 OWN_COMMANDS: Final[dict[str, str]] = {
     "sacct": "collect_sacct:sacct",
+    "dcgm": "collect_dcgm:dcgm",
 }
 
 _context_options = stack(

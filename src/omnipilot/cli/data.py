@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from omnipilot.cli import exits
+from omnipilot.cli.data_rows import join, list_, telemetry
 from omnipilot.cli.options import format_option, home_option
 
 if TYPE_CHECKING:
@@ -23,7 +24,12 @@ def data() -> None:
     Example:
       omnipilot data import my_runs.csv.gz
       omnipilot data stats --format json
+      omnipilot data list --kind hardware_probe
     """
+
+
+for command in (list_, telemetry, join):
+    data.add_command(command)
 
 
 @data.command("import")

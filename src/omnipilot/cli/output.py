@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 WIDTH_WITHOUT_TERMINAL = 110
+_WHOLE = 1e7
 
 
 class Column(NamedTuple):
@@ -32,7 +33,8 @@ def plain(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower type
     """Turn an answer into what JSON can hold.
 
     Dataclasses become objects with their fields as keys, tuples lists; a number that is not finite
-    becomes null, floats keep seven significant digits.
+    becomes null, floats keep seven significant digits and all digits before the point (Unix
+    seconds have ten).
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
@@ -41,7 +43,9 @@ def plain(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower type
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     if isinstance(value, float):
-        return float(f"{value:.7g}") if math.isfinite(value) else None
+        if not math.isfinite(value):
+            return None
+        return float(f"{value:.7g}") if abs(value) < _WHOLE else round(value, 3)
     return value
 
 

@@ -19,7 +19,7 @@ from omnipilot.collect.prometheus_json import Series, series_of
 from omnipilot.domain.errors import ToolError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from omnipilot.domain.rejection import Rejection
 
@@ -74,7 +74,7 @@ class _TooLargeError(Exception):
     """An answer above the limit."""
 
 
-def selector(metrics: Sequence[str], labels: dict[str, Sequence[str]] | None = None) -> str:
+def selector(metrics: Sequence[str], labels: Mapping[str, Sequence[str]] | None = None) -> str:
     """Give the PromQL selector of several metrics; ``labels`` to the values that they may have.
 
     Example:
