@@ -155,7 +155,7 @@ def plan(home: Path | None, out: Path, replace: bool, form: str, **options: Any)
         raise BadInputError(f"{out} is there already: --replace overwrites it, or name another")
     software = software_of(options)
     job = job_request_fields(options)
-    job["time_limit_min"] = job["time_limit_min"] or 60
+    time_limit_min = job.pop("time_limit_min")
     advisor = Advisor.open(home)
     catalog = advisor.catalog
     further: tuple[tuple[str, tuple[str, ...]], ...] = options.pop("further")
@@ -172,6 +172,7 @@ def plan(home: Path | None, out: Path, replace: bool, form: str, **options: Any)
             bench_s=60 * options.pop("bench_minutes"),
             software=software,
             job=JobRequest(**job),
+            time_limit_min=time_limit_min,
             **options,
         ),
     )

@@ -58,6 +58,7 @@ class Grid:
         further: values by further axis (:data:`omnipilot.launch.axes.AXES`), as text.
         checkpoints: what the engine loads, by (model id, precision).
         bench_s: about how long one benchmark is to take.
+        time_limit_min: of each run; 0 takes it from the prediction.
         max_points: refuse larger grids.
     """
 
@@ -75,6 +76,7 @@ class Grid:
     max_gpus: int = 8
     software: Software = field(default_factory=Software)
     job: JobRequest = field(default_factory=JobRequest)
+    time_limit_min: int = 0
     max_points: int = 20_000
 
 
@@ -279,7 +281,7 @@ def _predicted(
             bench=load,
             stop_after_bench=True,
             software=grid.software,
-            job=replace(grid.job, time_limit_min=minutes),
+            job=replace(grid.job, time_limit_min=grid.time_limit_min or minutes),
             health_wait_s=max(_LEAST_HEALTH_WAIT_S, math.ceil(2 * max(cold.upper, cold.q50))),
         )
         target = answers.target_prediction(i, _THROUGHPUT)
