@@ -29,3 +29,5 @@ def no_site_of_the_developer(
 ) -> None:
     """Keep a folder that the developer uses out of every test."""
     monkeypatch.setenv("OMNIPILOT_HOME", str(tmp_path_factory.getbasetemp() / "no-site"))
+    # Slurm's programs may be on PATH without a cluster; tests of live advice say so.
+    monkeypatch.setenv("OMNIPILOT_LIVE", "0")

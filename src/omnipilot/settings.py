@@ -39,6 +39,7 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "launch_success_prob": (0.0, 1.0),
     "lost_setup_h": (0.0, 1e3),
     "storage_bytes_per_s": (1e6, 1e13),
+    "slurm_timeout_s": (0.1, 600.0),
 }
 _TABLE_RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "price_usd_per_gpu_h": (0.0, 1e4),
@@ -83,6 +84,7 @@ class Settings:
     launch_success_prob: float
     lost_setup_h: float
     storage_bytes_per_s: float
+    slurm_timeout_s: float
     price_usd_by_kind: Mapping[str, float]
     price_anchors: Mapping[str, float]
     gpus_per_node_by_form: Mapping[str, int]

@@ -73,9 +73,13 @@ class TestAdvise:
         code, out, err = run("advise", *REQUEST, "--format", "json")
         answer = strict(out)
         assert (code, err) == (0, "")
-        assert list(answer) == ["request", "model_version", "ranked", "infeasible", "abstention"]
+        assert list(answer) == [
+            "request", "model_version", "ranked", "infeasible", "abstention", "site_runs",
+        ]  # fmt: skip
         first = answer["ranked"][0]
-        assert list(first) == ["arm", "targets", "utility", "confidence", "support"]
+        assert list(first) == [
+            "arm", "targets", "utility", "confidence", "engine_parameters", "support",
+        ]  # fmt: skip
         assert list(first["arm"]) == ["gpu_kind", "tensor_parallel", "precision", "engine"]
         assert tuple(first["targets"]) == TARGET_NAMES
         assert list(first["targets"]["ttft_p50_s"]) == [*POINTS, "unit", "source"]
@@ -116,7 +120,9 @@ class TestAdvise:
         code, out, _ = run("advise", *REQUEST, "--format", "json")
         assert code == 3
         abstention = strict(out)["abstention"]
-        assert list(abstention) == ["reason", "violations", "fallback_rule", "fallback"]
+        assert list(abstention) == [
+            "reason", "violations", "fallback_rule", "fallback", "probe",
+        ]  # fmt: skip
         assert abstention["fallback"]["gpu_kind"]
         assert "\nNo recommendation: " in run("advise", *REQUEST)[1]
 
@@ -166,7 +172,7 @@ class TestExplain:
         code, out, _ = run("explain", *REQUEST, "--format", "json")
         answer = strict(out)
         assert code == 0
-        assert list(answer)[5:] == [
+        assert list(answer)[6:] == [
             "economics", "weights", "grounds", "evidence", "turning_points", "loads",
             "assumptions",
         ]  # fmt: skip

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from omnipilot.advisor.engine import with_engine_parameters
 from omnipilot.advisor.fitting import default_utilization_frac
+from omnipilot.advisor.outlook import Outlook
+from omnipilot.advisor.placing import no_place, place
 from omnipilot.advisor.question import Advice
 from omnipilot.advisor.site_runs import site_runs
 from omnipilot.advisor.turning import price_turning_points, value_turning_points
@@ -33,6 +35,7 @@ from omnipilot.domain import (
 
 if TYPE_CHECKING:
     from omnipilot.advisor.advisor import Advisor
+    from omnipilot.advisor.placing import Placed
     from omnipilot.advisor.question import Question
     from omnipilot.domain import GpuSpec, ModelArch, ServingRequest
 
@@ -44,7 +47,8 @@ def advise(advisor: Advisor, question: Question) -> Advice:
     )
     engine = engine_name(question.request.engine)
     request = replace(question.request, model_id=model.model_id, engine=engine)
-    gpus = _gpus(advisor, question)
+    outlook = Outlook(advisor.cluster(question), request, advisor.settings.launch_success_prob)
+    gpus = _gpus(advisor, question, outlook)
     economics, weights = apply_profile(
         question.profile,
         _economics(advisor, request),
@@ -55,27 +59,40 @@ def advise(advisor: Advisor, question: Question) -> Advice:
     arms = enumerate_arms(
         model,
         gpus,
-        lambda kind: advisor.settings.gpus_per_node(by_kind[kind]),
+        lambda kind: outlook.gpus_per_node(kind) or advisor.settings.gpus_per_node(by_kind[kind]),
         only_precisions=[advisor.catalog.precision(p).name for p in question.precisions],
         engine=engine,
         memory_utilization_frac=default_utilization_frac(engine, request.engine_version),
     )
     judged = [(arm, _judge(advisor, arm, request, model)) for arm in arms.arms]
     refused = [(arm, fit) for arm, fit in judged if fit.verdict != "fits"]
-    infeasible = (
+    cannot = (
         *arms.ruled_out,
         *(InfeasibleArm(arm, fit.reason_code, fit.reason) for arm, fit in refused),
     )
-    starting = [(arm, fit) for arm, fit in judged if fit.verdict == "fits"]
-    recommendation = recommend(
-        request,
-        _candidates(advisor, request, model, starting),
-        infeasible,
-        economics,
-        weights,
-        model_version=advisor.model.version,
+    starting = _candidates(
+        advisor, request, model, [(arm, fit) for arm, fit in judged if fit.verdict == "fits"]
     )
-    if not recommendation.ranked:
+
+    def ranking(placed: Placed) -> Recommendation:
+        return recommend(
+            request,
+            placed.candidates,
+            (*cannot, *placed.homeless),
+            economics,
+            weights,
+            model_version=advisor.model.version,
+        )
+
+    placed = place(outlook, starting, by_kind)
+    recommendation = ranking(placed)
+    first = [placed.arms[r.arm] for r in recommendation.ranked]
+    if question.ask_starts and outlook.ask(first):
+        placed = place(outlook, starting, by_kind)
+        recommendation = ranking(placed)
+    if not recommendation.ranked and placed.homeless:
+        recommendation = replace(recommendation, abstention=no_place(placed.homeless))
+    elif not recommendation.ranked:
         memory = {gpu.kind: gpu.memory_gib for gpu in gpus}
         reason = nothing_fits(model.model_id, refused, memory, request.context_tokens)
         recommendation = replace(
@@ -89,12 +106,13 @@ def advise(advisor: Advisor, question: Question) -> Advice:
         model=model,
         economics=economics,
         weights=weights,
-        assumptions=_assumptions(advisor, recommendation, economics, gpus),
+        assumptions=_assumptions(advisor, recommendation, economics, gpus, placed),
         turning_points=(
             *value_turning_points(contenders, economics.value_per_token_usd, weights),
             *price_turning_points(contenders, prices, economics.duration_h, weights),
         ),
         site_runs=site_runs(advisor, model),
+        cluster=outlook.report(placed.arms),
     )
 
 
@@ -138,9 +156,13 @@ def _judge(advisor: Advisor, arm: Arm, request: ServingRequest, model: ModelArch
     )
 
 
-def _gpus(advisor: Advisor, question: Question) -> tuple[GpuSpec, ...]:
-    """The named kinds in any spelling, else the site's."""
-    names = question.gpus or advisor.settings.site_gpu_kinds(advisor.catalog.site_gpu_kinds())
+def _gpus(advisor: Advisor, question: Question, outlook: Outlook) -> tuple[GpuSpec, ...]:
+    """The named kinds in any spelling, else those the site chose or the cluster has."""
+    site = advisor.settings
+    names = question.gpus
+    if not names and not site.gpu_kinds_chosen:
+        names = outlook.kinds()
+    names = names or site.site_gpu_kinds(advisor.catalog.site_gpu_kinds())
     found = {spec.kind: spec for spec in map(advisor.catalog.gpu, names)}
     return tuple(found.values())
 
@@ -182,7 +204,6 @@ def _candidates(
             price_usd_per_gpu_h=advisor.settings.price_usd_per_gpu_h(
                 advisor.catalog.gpu(arm.gpu_kind)
             ),
-            launch_success=advisor.settings.launch_success_prob,
         )
         for i, (arm, fit) in enumerate(starting)
     ]
@@ -210,6 +231,7 @@ def _assumptions(
     recommendation: Recommendation,
     economics: Economics,
     gpus: tuple[GpuSpec, ...],
+    placed: Placed,
 ) -> tuple[str, ...]:
     request = recommendation.request
     site = advisor.settings
@@ -219,8 +241,8 @@ def _assumptions(
             "request; where not given the prompt takes 3/4 of the context."
         ),
         (
-            f"A token is worth {economics.value_per_token_usd:.2g} USD; a launch comes up with "
-            f"probability {site.launch_success_prob:.2f}; no queue wait is known."
+            f"A token is worth {economics.value_per_token_usd:.2g} USD; "
+            f"{_launch_words(recommendation, placed)}."
         ),
     ]
     shown = {arm.arm.gpu_kind for arm in recommendation.ranked[:10]}
@@ -239,3 +261,14 @@ def _assumptions(
                 f"From the physics prior alone, with wide intervals: {', '.join(prior)}."
             )
     return tuple(sentences)
+
+
+def _launch_words(recommendation: Recommendation, placed: Placed) -> str:
+    """Chance and wait of the best arm, and what they rest on."""
+    if not recommendation.ranked:
+        return "no arm can be launched"
+    best = placed.arms[recommendation.ranked[0].arm]
+    return (
+        f"a launch of the best arm comes up with probability {best.chance.probability:.2f} "
+        f"({best.chance.note}) after {best.wait.expected_h:.1f} h in the queue ({best.wait.note})"
+    )

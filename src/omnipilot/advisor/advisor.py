@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from omnipilot.advisor.cluster_now import ClusterNow
     from omnipilot.advisor.predict import Batch
     from omnipilot.advisor.predictor import Predictor
     from omnipilot.advisor.question import Advice, Explanation, Launch, Question
@@ -32,6 +33,7 @@ class Advisor:
     def __init__(self, home: Path, *, model: Predictor | None = None) -> None:
         self.home = home
         self._model = model
+        self._cluster: tuple[object, ClusterNow] | None = None
 
     @classmethod
     def open(cls, home: Path | None = None) -> Advisor:
@@ -88,6 +90,23 @@ class Advisor:
             BadInputError: a config that cannot be read.
         """
         return self.catalog.model(model_id, config, allow_fetch=allow_fetch)
+
+    def cluster(self, question: Question) -> ClusterNow:
+        """What is known of the cluster at the time of a question; read once for all alike.
+
+        Raises:
+            BadInputError: the question's file holds no cluster state.
+            StateError: a log of the site cannot be read.
+        """
+        key = (question.live, question.state_file, question.now_s)
+        if self._cluster is None or self._cluster[0] != key:
+            from omnipilot.advisor.cluster_now import observe  # noqa: PLC0415 - only for advice
+
+            found = observe(
+                self, live=question.live, state_file=question.state_file, now_s=question.now_s
+            )
+            self._cluster = (key, found)
+        return self._cluster[1]
 
     def advise(self, question: Question) -> Advice:
         """Rank the arms of a request.

@@ -34,7 +34,8 @@ def _loads(advisor: Advisor, question: Question) -> list[LoadChange]:
     changes = []
     for factor in LOAD_FACTORS:
         concurrency = max(1, round(question.request.concurrency * factor))
-        other = replace(question, request=replace(question.request, concurrency=concurrency))
+        request = replace(question.request, concurrency=concurrency)
+        other = replace(question, request=request, ask_starts=False)
         ranked = advise(advisor, other).recommendation.ranked
         label = f"{concurrency:,} concurrent requests"
         changes.append(LoadChange(label, ranked[0].arm if ranked else None))

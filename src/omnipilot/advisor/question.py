@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from omnipilot.advisor.outlook import ClusterReport
     from omnipilot.advisor.site_runs import SiteRuns
     from omnipilot.advisor.turning import TurningPoint
     from omnipilot.costmodel.predict import Evidence
@@ -24,6 +25,9 @@ class Question:
     ``allow_fetch`` lets the config of an unknown model be fetched from the hub. ``profile`` is an
     operating point; ``weights`` (by utility term) and ``value_per_token_usd``
     override it.
+
+    ``live`` asks Slurm how the cluster is, ``state_file`` takes a saved state instead; ``now_s`` is
+    the time then (Unix seconds). ``ask_starts`` lets Slurm be asked when the best arms would start.
     """
 
     request: ServingRequest
@@ -34,6 +38,10 @@ class Question:
     profile: str | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
     value_per_token_usd: float | None = None
+    live: bool = False
+    state_file: Path | None = None
+    now_s: float = 0.0
+    ask_starts: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +71,8 @@ class Advice:
     """The recommendation with what it rests on.
 
     ``assumptions`` are sentences; ``turning_points`` are the values that would change the winner;
-    ``site_runs`` are what the site itself has measured of the model.
+    ``site_runs`` are what the site itself has measured of the model; ``cluster`` is what was known
+    of the cluster.
     """
 
     recommendation: Recommendation
@@ -73,6 +82,7 @@ class Advice:
     assumptions: tuple[str, ...]
     turning_points: tuple[TurningPoint, ...]
     site_runs: tuple[SiteRuns, ...] = ()
+    cluster: ClusterReport | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,10 +62,16 @@ def ranked_data(ranked: RankedArm) -> dict[str, Any]:
 
 
 def advice_data(advice: Advice) -> dict[str, Any]:
-    """The recommendation with what the site itself has measured."""
+    """The recommendation with what the site itself has measured, and the cluster if it is known."""
+    cluster: dict[str, Any] = {}
+    if advice.cluster is not None and (advice.cluster.origin != "none" or advice.cluster.notes):
+        from omnipilot.cli.cluster_text import cluster_data  # noqa: PLC0415 - only if known
+
+        cluster["cluster"] = cluster_data(advice.cluster)
     return {
         **recommendation_data(advice.recommendation),
         "site_runs": [dataclasses.asdict(group) for group in advice.site_runs],
+        **cluster,
     }
 
 
@@ -87,6 +93,7 @@ def recommendation_data(recommendation: Recommendation) -> dict[str, Any]:
             "violations": list(abstention.violations),
             "fallback_rule": abstention.fallback_rule,
             "fallback": arm_data(abstention.fallback) if abstention.fallback else None,
+            "probe": abstention.probe,
         },
     }
 

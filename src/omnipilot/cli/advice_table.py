@@ -74,6 +74,9 @@ def emit_answer(advice: Advice) -> None:
     """Print the request and the answer in a sentence each."""
     emit_lines([request_line(advice.recommendation.request)], indent="")
     emit_lines([headline(advice)], indent="", bold=True)
+    abstention = advice.recommendation.abstention
+    if abstention is not None and abstention.probe:
+        emit_lines([f"What would let it know: {abstention.probe}."], indent="")
 
 
 def _cells(place: int, arm: RankedArm, duration_h: float) -> tuple[str, ...]:
@@ -131,6 +134,22 @@ def emit_engine(advice: Advice) -> None:
     if found.needs:
         emit_lines([f"needs {found.needs}"])
     emit_lines(f"{r.flag}: {r.why} ({r.source})" for r in found.reasons)
+
+
+def emit_cluster(advice: Advice, top: int) -> None:
+    """Print the cluster as it is, and what that means for the best arms."""
+    report = advice.cluster
+    if report is None:
+        return
+    from omnipilot.cli.cluster_text import arm_line, cluster_lines  # noqa: PLC0415 - only if known
+
+    lines = cluster_lines(report)
+    if report.origin != "none":
+        ranked = advice.recommendation.ranked[:top]
+        lines += [arm_line(r.arm, report.arms[r.arm]) for r in ranked if r.arm in report.arms]
+    if lines:
+        emit_heading("The cluster now")
+        emit_lines(lines)
 
 
 def emit_site_runs(advice: Advice, most: int = 8) -> None:

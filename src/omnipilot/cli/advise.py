@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,6 +31,8 @@ def question_of(
     allow_fetch: bool,
     profile: str | None,
     value_per_token: float | None,
+    live: bool = False,
+    state_file: Path | None = None,
     **request: Any,  # noqa: ANN401 - concurrency, hours, engine and its version, as they are
 ) -> Question:
     """The question that the shared request options spell."""
@@ -58,6 +61,9 @@ def question_of(
         profile=profile,
         weights=dict(weights),
         value_per_token_usd=value_per_token,
+        live=live,
+        state_file=state_file,
+        now_s=time.time(),
     )
 
 
@@ -96,6 +102,7 @@ def _emit(advice: Advice, top: int) -> None:
     if advice.recommendation.ranked:
         table.emit_ranking(advice, top)
         table.emit_engine(advice)
+    table.emit_cluster(advice, top=1)
     table.emit_infeasible(advice.recommendation.infeasible)
     table.emit_basis(advice)
 

@@ -60,6 +60,7 @@ def _emit(explanation: Explanation, top: int) -> None:
         emit_heading(f"How well is {ranked[0].arm.label} known?")
         emit_lines(_support_lines(ranked[0]))
         _emit_evidence(explanation)
+        table.emit_cluster(advice, top)
         emit_heading("At other loads")
         emit_lines(
             f"{change.label}: {change.winner.label if change.winner else 'nothing starts'}"

@@ -113,6 +113,15 @@ model_options = stack(
                  help="Fetch the config.json of an unknown model from the Hugging Face hub."),
 )  # fmt: skip
 
+live_options = stack(
+    click.option("--live/--no-live", "live", default=True, show_default=True,
+                 envvar="OMNIPILOT_LIVE",
+                 help="Ask Slurm how the cluster is now, where its programs are on PATH; "
+                 "OMNIPILOT_LIVE=0 switches it off too."),
+    click.option("--cluster-state", "state_file", type=EXISTING_FILE, metavar="FILE",
+                 help="Take a saved state of the cluster instead of asking Slurm."),
+)  # fmt: skip
+
 request_options = stack(
     model_options,
     click.option("--concurrency", type=click.IntRange(1, MAX_CONCURRENCY), required=True,
@@ -138,5 +147,6 @@ request_options = stack(
                  help="Operating point, such as cost-conscious or latency-first."),
     click.option("--weight", "weights", type=Weight(), multiple=True,
                  help="Weight of one utility term; repeatable."),
+    live_options,
     home_option,
 )  # fmt: skip

@@ -175,5 +175,5 @@ def recommend(
         model_version=model_version,
         ranked=rank(request, candidates, economics, weights),
         infeasible=tuple(infeasible),
-        abstention=abstain(candidates, demand),
+        abstention=abstain(candidates, demand, request),
     )

@@ -12,17 +12,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from omnipilot.decide.candidate import Candidate
-    from omnipilot.domain import Arm, FitVerdict
+    from omnipilot.domain import Arm, FitVerdict, ServingRequest
 
 _MAX_VIOLATIONS: Final = 8
+_PROBE_REQUESTS: Final = 4  # a client, as omnipilot launch --bench takes
 
 
-def abstain(candidates: Sequence[Candidate], demand_tokens: int) -> Abstention | None:
+def abstain(
+    candidates: Sequence[Candidate], demand_tokens: int, request: ServingRequest
+) -> Abstention | None:
     """Abstention where arms fit but none of them was measured in support.
 
     Args:
         candidates: the feasible arms.
         demand_tokens: KV-cache tokens asked for, for the fallback rule.
+        request: what is to be served, for the probe.
 
     Returns:
         None where an arm is supported, or where nothing fits at all (see :func:`nothing_fits`).
@@ -33,12 +37,36 @@ def abstain(candidates: Sequence[Candidate], demand_tokens: int) -> Abstention |
     violations = tuple(v for v, _ in counts.most_common(_MAX_VIOLATIONS))
     shared = [v for v in violations if counts[v] == len(candidates)]
     options = [FitOption(c.arm, c.fit, c.price_usd_per_gpu_h) for c in candidates]
+    fallback = smallest_fit_with_headroom(options, demand_tokens)
+    chosen = next((c for c in candidates if c.arm == fallback), None)
     return Abstention(
         reason=f"none of the {len(candidates)} arms that fit is inside what was measured"
         + (f": {'; '.join(shared)}" if shared else ""),
         violations=violations,
         fallback_rule=FALLBACK_RULE,
-        fallback=smallest_fit_with_headroom(options, demand_tokens),
+        fallback=fallback,
+        probe=probe_of(chosen, request) if chosen else "",
+    )
+
+
+def probe_of(candidate: Candidate, request: ServingRequest) -> str:
+    """The measurement that would bring an arm into what is known, with its time and its command.
+
+    One benchmark of the request's own load on the arm itself gives a row on every axis that is out.
+    """
+    arm = candidate.arm
+    requests = _PROBE_REQUESTS * request.concurrency
+    tokens = requests * (request.prompt_tokens + request.output_tokens)
+    seconds = candidate.targets["cold_start_s"].q50
+    seconds += tokens / max(candidate.targets["aggregate_tokens_per_s"].q50, 1.0)
+    axes = "; ".join(candidate.support.violations[:_MAX_VIOLATIONS])
+    return (
+        f"{requests:,} requests of {request.prompt_tokens:,} + {request.output_tokens:,} tokens at "
+        f"concurrency {request.concurrency:,} on {arm.label}, about {max(seconds / 60.0, 1.0):.0f} "
+        f"min, bring in what is out ({axes}): omnipilot launch --model {request.model_id} "
+        f"--concurrency {request.concurrency} --context {request.context_tokens} "
+        f"--arm {arm.gpu_kind}:{arm.tensor_parallel}:{arm.precision} --bench --stop-after-bench "
+        "--submit, then omnipilot fit"
     )
 
 

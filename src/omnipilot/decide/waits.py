@@ -34,6 +34,7 @@ _CLASSES: Final = 3
 _FEWEST_IN_CLASS: Final = 30
 _RIDGE: Final = 3.0  # jobs that the assumed weights are worth
 _LONGEST_H: Final = 24.0 * 60
+_TOP: Final = 1e300  # above any log wait; JSON holds no infinity
 # Assumed without a history, as shares of the planned wait: jobs end before their limits, so half of
 # the plan, between nothing and half as much again. A plan of "at once" may slip by 10 minutes.
 _ASSUMED_SHARES: Final = (0.05, 0.5, 1.5)
@@ -178,12 +179,12 @@ def _at_once(waits: FloatArray) -> tuple[float, ...]:
 def _classes(predicted: FloatArray, errors: FloatArray) -> tuple[WaitClass, ...]:
     if len(errors) < _FEWEST_IN_CLASS:
         spread = tuple(math.log(share) for share in _ASSUMED_SHARES)
-        return (WaitClass(math.inf, spread, len(errors)),)
+        return (WaitClass(_TOP, spread, len(errors)),)
     n_classes = max(1, min(_CLASSES, len(errors) // _FEWEST_IN_CLASS))
     edges = np.quantile(predicted, np.arange(1, n_classes) / n_classes)
     place = np.searchsorted(edges, predicted)
     found = []
-    for i, up_to in enumerate([*edges.tolist(), math.inf]):
+    for i, up_to in enumerate([*edges.tolist(), _TOP]):
         mine = np.sort(errors[place == i])
         if len(mine):
             found.append(WaitClass(float(up_to), tuple(_conformal(mine)), len(mine)))

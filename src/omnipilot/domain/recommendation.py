@@ -64,12 +64,16 @@ class InfeasibleArm:
 
 @dataclass(frozen=True, slots=True)
 class Abstention:
-    """The model does not know; ``fallback`` is the rule's arm, or None where nothing fits."""
+    """The model does not know; ``fallback`` is the rule's arm, or None where nothing fits.
+
+    ``probe`` says which short measurement would let it know, "" where none would.
+    """
 
     reason: str
     violations: tuple[str, ...]
     fallback_rule: str
     fallback: Arm | None
+    probe: str = ""
 
 
 @dataclass(frozen=True, slots=True)

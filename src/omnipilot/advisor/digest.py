@@ -1,0 +1,246 @@
+"""What the site's logs say before a launch, worked out once and kept: rates, waits, faults.
+
+``HOME/digest.json`` is made anew when a log has grown: by every harvest, and by advice itself where
+the logs are short enough to be read within the answer's time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from omnipilot.decide.priors import LaunchCounts
+from omnipilot.decide.waits import WaitModel  # noqa: TC001 - read by the decoder
+from omnipilot.domain.rows import StartupRun
+from omnipilot.domain.telemetry_rows import GpuHealth, GpuSnapshot, GpuWindow
+from omnipilot.store.log import CLUSTER_LOG_NAME, LOG_NAME, ReadTally, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from omnipilot.store.cluster import JobFacts
+
+__all__ = ["DIGEST_NAME", "Digest", "PastWaits", "SiteLaunches", "read_digest", "refresh_digest"]
+
+DIGEST_NAME: Final = "digest.json"
+# Logs up to this size are read within an advice (about 0.1 s for 10 MiB).
+QUICK_BYTES: Final = 8 * 2**20
+_VERSION: Final = 1
+_DAY_S: Final = 86_400.0
+_FAULTS_KEPT_S: Final = 30 * _DAY_S
+_REPLAYED_S: Final = 60 * _DAY_S
+_UNFINISHED: Final = "unfinished"
+
+
+class SiteLaunches(msgspec.Struct, frozen=True):
+    """Launches of one configuration; ``gpu`` and ``precision`` as their source spells them."""
+
+    gpu: str
+    n_gpus: int
+    successes: float
+    attempts: float
+    precision: str = ""
+
+    @property
+    def counts(self) -> LaunchCounts:
+        """The same as counts."""
+        return LaunchCounts(self.successes, self.attempts)
+
+
+class PastWaits(msgspec.Struct, frozen=True):
+    """Waits of the jobs of one partition, GPU kind and size, at 10, 50 and 90 %."""
+
+    partition: str
+    gpu: str
+    n_gpus: int
+    jobs: int
+    quantiles_s: tuple[float, float, float]
+
+
+class Digest(msgspec.Struct, frozen=True):
+    """What the logs say.
+
+    Args:
+        version: of this form.
+        run_bytes: size of the site's own log when it was read.
+        job_bytes: size of the cluster's.
+        made_s: when, Unix seconds.
+        own: the site's own launches by GPU, number and precision.
+        cluster: the cluster's by GPU and number.
+        waits: past queue waits.
+        wait_model: blend fitted to them.
+        faults: of GPUs, those of the last 30 days.
+        seen_s: newest telemetry, 0 for none.
+    """
+
+    version: int = _VERSION
+    run_bytes: int = 0
+    job_bytes: int = 0
+    made_s: float = 0.0
+    own: tuple[SiteLaunches, ...] = ()
+    cluster: tuple[SiteLaunches, ...] = ()
+    waits: tuple[PastWaits, ...] = ()
+    wait_model: WaitModel | None = None
+    faults: tuple[GpuHealth, ...] = ()
+    seen_s: float = 0.0
+
+
+def read_digest(
+    home: Path, *, now_s: float, freshness_s: Mapping[str, float]
+) -> tuple[Digest, str]:
+    """The digest, made anew where a short log has grown.
+
+    Returns:
+        The digest and a note where it lags behind a log too long to read now, else "".
+    """
+    run_bytes, job_bytes = _size(home / LOG_NAME), _size(home / CLUSTER_LOG_NAME)
+    kept = _load(home)
+    if kept is not None and (kept.run_bytes, kept.job_bytes) == (run_bytes, job_bytes):
+        return kept, ""
+    jobs_changed = kept is None or kept.job_bytes != job_bytes
+    if run_bytes + (job_bytes if jobs_changed else 0) <= QUICK_BYTES:
+        kept = None if jobs_changed else kept
+        return refresh_digest(home, now_s=now_s, freshness_s=freshness_s, kept=kept), ""
+    note = "the logs have grown since they were digested: run omnipilot collect"
+    return kept or Digest(), note
+
+
+def refresh_digest(
+    home: Path, *, now_s: float, freshness_s: Mapping[str, float], kept: Digest | None = None
+) -> Digest:
+    """Read the logs and keep what they say; a folder that cannot be written is no error.
+
+    Args:
+        home: the site's folder.
+        now_s: Unix seconds.
+        freshness_s: seconds after which a launch or a wait counts half, of the site's settings.
+        kept: a digest whose part on the cluster's jobs still holds.
+
+    Raises:
+        StateError: a log cannot be read.
+    """
+    own, faults, seen_s = _runs(home, now_s)
+    if kept is None:
+        kept = _jobs(home, now_s, freshness_s)
+    digest = Digest(
+        run_bytes=_size(home / LOG_NAME),
+        job_bytes=_size(home / CLUSTER_LOG_NAME),
+        made_s=now_s,
+        own=own,
+        cluster=kept.cluster,
+        waits=kept.waits,
+        wait_model=kept.wait_model,
+        faults=faults,
+        seen_s=seen_s,
+    )
+    if digest.run_bytes or digest.job_bytes:
+        _save(home, digest)
+    return digest
+
+
+def _runs(
+    home: Path, now_s: float
+) -> tuple[tuple[SiteLaunches, ...], tuple[GpuHealth, ...], float]:
+    """The site's own launches, the faults, and when telemetry was last read."""
+    launches: defaultdict[tuple[str, int, str], list[int]] = defaultdict(lambda: [0, 0])
+    faults: list[GpuHealth] = []
+    seen_s = 0.0
+    for stored in Store(home).rows(ReadTally()):
+        row = stored.row
+        if isinstance(row, StartupRun):
+            if row.status != _UNFINISHED and row.n_gpus > 0:
+                tally = launches[row.gpu, row.n_gpus, row.precision]
+                tally[0] += row.status == "ok"
+                tally[1] += 1
+        elif isinstance(row, GpuHealth):
+            seen_s = max(seen_s, row.last_s)
+            if now_s - row.last_s <= _FAULTS_KEPT_S:
+                faults.append(row)
+        elif isinstance(row, GpuSnapshot):
+            seen_s = max(seen_s, row.at_s)
+        elif isinstance(row, GpuWindow):
+            seen_s = max(seen_s, row.end_s)
+    own = tuple(
+        SiteLaunches(gpu, n, float(good), float(tried), precision)
+        for (gpu, n, precision), (good, tried) in sorted(launches.items())
+    )
+    return own, tuple(faults), seen_s
+
+
+def _jobs(home: Path, now_s: float, freshness_s: Mapping[str, float]) -> Digest:
+    """What the cluster's jobs say."""
+    if not _size(home / CLUSTER_LOG_NAME):
+        return Digest()
+    from omnipilot.decide.wait_replay import learn_waits  # noqa: PLC0415 - only a harvest needs it
+    from omnipilot.store.cluster import each_once, read_jobs  # noqa: PLC0415 - same
+    from omnipilot.store.priors import LaunchDefinition, count_history  # noqa: PLC0415 - same
+
+    store = Store(home, log_name=CLUSTER_LOG_NAME)
+    jobs = list(each_once(read_jobs(store, ReadTally())))
+    newest_s = max((job.start_s for job in jobs), default=0)
+    # Aged from the newest job, so that a harvest of some time ago still tells its last days.
+    definition = LaunchDefinition(window_s=freshness_s["launch_success"])
+    history = count_history(jobs, definition, now_s=min(now_s, float(newest_s)))
+    recent = [job for job in jobs if job.start_s > newest_s - _REPLAYED_S]
+    return Digest(
+        cluster=tuple(
+            SiteLaunches(c.configuration.gpu, c.configuration.n_gpus, c.successes, c.attempts)
+            for c in history.configurations
+            if c.attempts > 0
+        ),
+        waits=tuple(_past_waits(recent, float(newest_s), freshness_s["queue_wait"])),
+        wait_model=learn_waits(recent),
+    )
+
+
+def _past_waits(jobs: Iterable[JobFacts], newest_s: float, window_s: float) -> list[PastWaits]:
+    import numpy as np  # noqa: PLC0415 - only a harvest needs it
+
+    from omnipilot.decide.waits import LEVELS  # noqa: PLC0415 - same
+    from omnipilot.store.dataset import freshness_weights  # noqa: PLC0415 - same
+
+    groups: defaultdict[tuple[str, str, int], list[tuple[float, float]]] = defaultdict(list)
+    for job in jobs:
+        if job.n_gpus > 0 and 0 < job.eligible_s <= job.start_s:
+            key = (job.partition, job.gpu, job.n_gpus)
+            groups[key].append((float(job.start_s - job.eligible_s), float(job.start_s)))
+    found = []
+    for (partition, gpu, n_gpus), pairs in sorted(groups.items()):
+        waits, starts = np.array(sorted(pairs)).T
+        weights = freshness_weights(newest_s - starts, window_s)
+        reached = np.cumsum(weights)
+        if reached[-1] <= 0:
+            weights, reached = np.ones_like(waits), np.arange(1.0, len(waits) + 1.0)
+        at = np.searchsorted(reached, np.array(LEVELS) * reached[-1] - 1e-12)
+        low, mid, high = (float(waits[min(i, len(waits) - 1)]) for i in at)
+        found.append(PastWaits(partition, gpu, n_gpus, len(waits), (low, mid, high)))
+    return found
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _load(home: Path) -> Digest | None:
+    try:
+        digest = msgspec.json.decode((home / DIGEST_NAME).read_bytes(), type=Digest)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return digest if digest.version == _VERSION else None
+
+
+def _save(home: Path, digest: Digest) -> None:
+    beside = home / f"{DIGEST_NAME}.{os.getpid()}"
+    with suppress(OSError):
+        beside.write_bytes(msgspec.json.encode(digest))
+        beside.replace(home / DIGEST_NAME)
+    with suppress(OSError):
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,237 @@
+"""The outlook of an arm: where it would run, how long it would wait, whether it would come up."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from omnipilot.decide.launch_chance import LaunchChance, LaunchOdds
+from omnipilot.decide.placement import NoPlace, places_for
+from omnipilot.decide.priors import LaunchCounts
+from omnipilot.decide.queue_plan import plan_start
+from omnipilot.decide.waits import WaitEstimate, WaitEvidence, estimate_wait
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from omnipilot.advisor.cluster_now import ClusterNow
+    from omnipilot.decide.placement import Place
+    from omnipilot.decide.priors import LaunchPrior
+    from omnipilot.domain import Arm, FitVerdict, ServingRequest
+    from omnipilot.domain.cluster import StartEstimate
+
+__all__ = ["ArmOutlook", "ClusterReport", "Outlook"]
+
+# Asked of sbatch in one advice: each question takes a job number and some milliseconds.
+MOST_QUESTIONS: Final = 4
+_MARGIN_S: Final = 900.0  # of the time limit: cold start and clean-up
+# Refusals that waiting does not mend, in Slurm's words (slurm_errno.c).
+_FOR_GOOD: Final = ("invalid", "not permitted", "not allowed", "denied", "not available to")
+
+
+@dataclass(frozen=True, slots=True)
+class ArmOutlook:
+    """What is to be expected of a launch of one arm.
+
+    ``place`` is None where the cluster's state is not known.
+    """
+
+    place: Place | None
+    wait: WaitEstimate
+    chance: LaunchChance
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReport:
+    """What the advice knew of the cluster.
+
+    Args:
+        origin: "slurm", "cache", "file", or "none" where its state is not known.
+        age_s: seconds since it was read.
+        gpus: (free, total) by kind of the catalogue; a name that could be several counts for each.
+        closed: nodes with GPUs that take no job, with why.
+        faulty: nodes that the safety shield holds something against, with what.
+        pending_gpus: GPUs that jobs in the queue wait for.
+        notes: what a reader must know, in sentences.
+        arms: the outlook of every arm that has a place.
+    """
+
+    origin: str
+    age_s: float
+    version: str
+    gpus: dict[str, tuple[int, int]]
+    closed: dict[str, str]
+    faulty: dict[str, str]
+    pending_gpus: int
+    notes: tuple[str, ...]
+    arms: dict[Arm, ArmOutlook]
+
+
+class Outlook:
+    """Outlooks of the arms of one request.
+
+    Args:
+        now: the cluster.
+        request: what is to be served.
+        default_success: chance of a launch without any on record.
+    """
+
+    def __init__(self, now: ClusterNow, request: ServingRequest, default_success: float) -> None:
+        self._now = now
+        self._default_success = default_success
+        self.limit_s = request.duration_h * 3600.0 + _MARGIN_S
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the cluster's state is known."""
+        return self._now.view is not None
+
+    def kinds(self) -> tuple[str, ...]:
+        """GPU kinds that the cluster has."""
+        view = self._now.view
+        return tuple(dict.fromkeys(k for g in view.gpus for k in g.kinds)) if view else ()
+
+    def gpus_per_node(self, kind: str) -> int:
+        """GPUs of the largest node of a kind; 0 where the cluster has none or is not known."""
+        return self._now.view.most_in_a_node(kind) if self._now.view else 0
+
+    def of(self, arm: Arm, fit: FitVerdict, memory_gib: float) -> ArmOutlook | NoPlace:
+        """The outlook of one arm that fits."""
+        kind, n = arm.gpu_kind, arm.tensor_parallel
+        if self._now.view is None:
+            wait = self._from_history(kind, n)
+            return ArmOutlook(None, wait, self._chance(arm, fit, memory_gib, 1.0))
+        places = places_for(self._now.view, kind, n, self.limit_s)
+        if isinstance(places, NoPlace):
+            return places
+        allowed = [p for p in places if not self._refused(p)]
+        if not allowed:
+            start = self._start(places[0])
+            why = start.refusal if start else ""
+            return NoPlace("refused", f"Slurm refuses {places[0].partition}: {why}")
+        sure = [p for p in allowed if not p.preemptible] or allowed
+        place, wait = min(((p, self._wait(p)) for p in sure), key=lambda pair: pair[1].expected_h)
+        return ArmOutlook(place, wait, self._chance(arm, fit, memory_gib, place.success_factor))
+
+    def ask(self, outlooks: Iterable[ArmOutlook]) -> bool:
+        """Ask Slurm when the given arms would start, those that are not free now.
+
+        Args:
+            outlooks: most interesting first.
+
+        Returns:
+            Whether anything was learned.
+        """
+        view = self._now.view
+        if view is None or view.state.origin != "slurm":
+            return False
+        places = [o.place for o in outlooks if o.place is not None and not o.place.free_now]
+        new = [p for p in places if self._start(p) is None]
+        shapes = list(dict.fromkeys((p.partition, p.gpu, p.n_gpus) for p in new))[:MOST_QUESTIONS]
+        if not shapes:
+            return False
+        from omnipilot.collect.live import ask_starts  # noqa: PLC0415 - only if live
+
+        answers = ask_starts(shapes, limit_s=self.limit_s, timeout_s=self._now.timeout_s)
+        for a in answers:
+            self._now.starts[a.partition, a.gpu, a.n_gpus, self.limit_s] = a
+        return bool(answers)
+
+    def report(self, arms: dict[Arm, ArmOutlook]) -> ClusterReport:
+        """What was known, for the reader."""
+        now, view = self._now, self._now.view
+        if view is None:
+            return ClusterReport("none", 0.0, "", {}, {}, {}, 0, now.notes, arms)
+        gpus: dict[str, tuple[int, int]] = {}
+        for entry in view.gpus:
+            for kind in entry.kinds:
+                free, total = gpus.get(kind, (0, 0))
+                gpus[kind] = (free + entry.free, total + entry.total)
+        return ClusterReport(
+            origin=view.state.origin,
+            age_s=now.age_s,
+            version=view.state.version,
+            gpus=gpus,
+            closed={
+                g.node: f"{g.closed} ({g.reason})" if g.reason else g.closed
+                for g in view.gpus
+                if g.closed
+            },
+            faulty={
+                g.node: f"{health.level}: {health.reason}"
+                for g in view.gpus
+                if (health := view.shield.of(g.node)).level in {"penalised", "excluded"}
+            },
+            pending_gpus=view.state.pending_gpus,
+            notes=now.notes,
+            arms=arms,
+        )
+
+    def _start(self, place: Place) -> StartEstimate | None:
+        key = (place.partition, place.gpu, place.n_gpus, self.limit_s)
+        return self._now.starts.get(key)
+
+    def _refused(self, place: Place) -> bool:
+        start = self._start(place)
+        if start is None or start.start_s is not None:
+            return False
+        return any(words in start.refusal.lower() for words in _FOR_GOOD)
+
+    def _wait(self, place: Place) -> WaitEstimate:
+        digest = self._now.digest
+        plan = plan_start(place.pool, place.n_gpus, self.limit_s)
+        start = self._start(place)
+        planned_s = 0.0 if place.free_now else plan.behind_all_s
+        if start is not None and start.start_s is not None:
+            planned_s = max(start.start_s - self._now.now_s, 0.0)
+        evidence = WaitEvidence(
+            planned_s=planned_s,
+            first_in_line_s=min(plan.first_in_line_s, planned_s),
+            past_s=self._past_s(place.partition, place.n_gpus),
+            pending_ratio=place.pool.pending_gpu_h / max(place.pool.total, 1),
+        )
+        return estimate_wait(evidence, digest.wait_model)
+
+    def _past_s(self, partition: str, n_gpus: int) -> float | None:
+        found = [
+            w for w in self._now.digest.waits if (w.partition, w.n_gpus) == (partition, n_gpus)
+        ]
+        return max(found, key=lambda w: w.jobs).quantiles_s[1] if found else None
+
+    def _from_history(self, kind: str, n_gpus: int) -> WaitEstimate:
+        digest = self._now.digest
+        found = [w for w in digest.waits if w.n_gpus == n_gpus and kind in self._kinds(w.gpu)]
+        quantiles = max(found, key=lambda w: w.jobs).quantiles_s if found else None
+        return estimate_wait(WaitEvidence(None), digest.wait_model, quantiles)
+
+    def _chance(
+        self, arm: Arm, fit: FitVerdict, memory_gib: float, node_factor: float
+    ) -> LaunchChance:
+        odds, prior = self._odds
+        return odds.chance(arm, fit, memory_gib, node_factor=node_factor, prior=prior)
+
+    @cached_property
+    def _odds(self) -> tuple[LaunchOdds, LaunchPrior]:
+        cluster: defaultdict[tuple[str, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
+        own: defaultdict[tuple[str, int, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
+        for launches in self._now.digest.cluster:
+            for kind in self._kinds(launches.gpu):
+                tally = cluster[kind, launches.n_gpus]
+                tally[0] += launches.successes
+                tally[1] += launches.attempts
+        for launches in self._now.digest.own:
+            for kind in self._kinds(launches.gpu):
+                tally = own[kind, launches.n_gpus, launches.precision]
+                tally[0] += launches.successes
+                tally[1] += launches.attempts
+        odds = LaunchOdds(
+            self._default_success,
+            {key: LaunchCounts(*tally) for key, tally in cluster.items()},
+            {key: LaunchCounts(*tally) for key, tally in own.items()},
+        )
+        return odds, odds.prior()
+
+    def _kinds(self, gpu: str) -> tuple[str, ...]:
+        return self._now.naming.kinds(gpu, ()) if gpu else ()

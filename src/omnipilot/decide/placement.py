@@ -1,0 +1,260 @@
+"""Where an arm would run on the cluster as it is: partition, nodes, and what stands in the way."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from omnipilot.decide.queue_plan import DEFAULT_LIMIT_S, PoolNow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from omnipilot.decide.shield import Shield
+    from omnipilot.domain.cluster import ClusterState, Partition, Reservation
+
+__all__ = ["ClusterView", "NoPlace", "NodeGpus", "Place", "places_for"]
+
+_MOST_NAMED: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGpus:
+    """GPUs of one kind on one node.
+
+    Args:
+        gpu: kind as the scheduler names it, "" where it does not.
+        kinds: kinds of the catalogue that this may be, usually one.
+        closed: why the node takes no job, "" where it does.
+        reason: what the administrator wrote.
+    """
+
+    node: str
+    gpu: str
+    kinds: tuple[str, ...]
+    total: int
+    free: int
+    partitions: tuple[str, ...]
+    closed: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """The cluster with its GPUs named as the catalogue does and its nodes' health."""
+
+    state: ClusterState
+    gpus: tuple[NodeGpus, ...]
+    shield: Shield
+    now_s: float
+
+    def partition(self, name: str) -> Partition | None:
+        """One partition by its name."""
+        return next((p for p in self.state.partitions if p.name == name), None)
+
+    def most_in_a_node(self, kind: str) -> int:
+        """GPUs of a kind in its largest node, closed ones too; 0 where the cluster has none."""
+        return max((g.total for g in self.gpus if kind in g.kinds), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A partition that can take an arm.
+
+    Args:
+        gpu: kind as the scheduler names it.
+        free_now: a node has the GPUs free.
+        nodes: nodes that may take the arm.
+        avoid: nodes to keep away from, with the reason for each.
+        success_factor: what the chance to come up is multiplied by for the best node's health.
+        health: why, in words; "" where nothing is held against the node.
+        pool: the queue for these GPUs.
+        preemptible: jobs of another partition can push the server out.
+    """
+
+    partition: str
+    gpu: str
+    n_gpus: int
+    free_now: bool
+    nodes: tuple[str, ...]
+    avoid: Mapping[str, str]
+    success_factor: float
+    health: str
+    pool: PoolNow
+    preemptible: bool
+    is_default: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlace:
+    """Why the cluster cannot take an arm."""
+
+    reason_code: str
+    reason: str
+
+
+def places_for(
+    view: ClusterView, kind: str, n_gpus: int, limit_s: float
+) -> tuple[Place, ...] | NoPlace:
+    """Partitions that can take an arm, the ones that others cannot preempt first.
+
+    Args:
+        view: the cluster.
+        kind: GPU kind of the catalogue.
+        n_gpus: GPUs of one node.
+        limit_s: how long the job may run.
+
+    Returns:
+        At least one place, or why there is none.
+    """
+    mine = [g for g in view.gpus if kind in g.kinds]
+    if not mine:
+        return NoPlace("not_on_cluster", f"this cluster has no {kind}: --no-live leaves it aside")
+    large = [g for g in mine if g.total >= n_gpus]
+    if not large:
+        most = max(g.total for g in mine)
+        return NoPlace("too_few_gpus_in_node", f"a node of this cluster has at most {most} {kind}")
+    open_nodes = [g for g in large if not g.closed]
+    if not open_nodes:
+        return NoPlace("no_usable_node", f"{_count(large, kind)}: {_closed_words(large)}")
+    sound = [g for g in open_nodes if view.shield.of(g.node).level != "excluded"]
+    if not sound:
+        faults = "; ".join(
+            f"{g.node}: {view.shield.of(g.node).reason}" for g in open_nodes[:_MOST_NAMED]
+        )
+        return NoPlace("unhealthy_nodes", f"{_count(open_nodes, kind)} with faults: {faults}")
+    found = _places(view, sound, large, n_gpus, limit_s)
+    if not found:
+        names = ", ".join(sorted({p for g in sound for p in g.partitions})) or "none"
+        return NoPlace(
+            "no_partition",
+            f"no partition with {kind} is up and allows {limit_s / 3600.0:.1f} h ({names})",
+        )
+    return tuple(found)
+
+
+def _places(
+    view: ClusterView,
+    sound: Sequence[NodeGpus],
+    large: Sequence[NodeGpus],
+    n_gpus: int,
+    limit_s: float,
+) -> list[Place]:
+    by_partition: defaultdict[str, list[NodeGpus]] = defaultdict(list)
+    for gpus in sound:
+        for name in gpus.partitions:
+            by_partition[name].append(gpus)
+    found = [
+        _place(view, name, nodes, large, n_gpus, limit_s)
+        for name, nodes in by_partition.items()
+        if _takes(view.partition(name), limit_s)
+    ]
+    return sorted(found, key=lambda p: (p.preemptible, not p.is_default, p.partition))
+
+
+def _takes(partition: Partition | None, limit_s: float) -> bool:
+    return partition is None or (
+        partition.is_up and (not partition.max_time_s or limit_s <= partition.max_time_s)
+    )
+
+
+def _place(
+    view: ClusterView,
+    name: str,
+    nodes: list[NodeGpus],
+    large: Sequence[NodeGpus],
+    n_gpus: int,
+    limit_s: float,
+) -> Place:
+    # Nodes of the best health that the partition has; the others are kept away from.
+    health = {g.node: view.shield.of(g.node) for g in nodes}
+    factor = max(h.success_factor for h in health.values())
+    best = [g for g in nodes if health[g.node].success_factor == factor]
+    avoid = {
+        g.node: verdict.reason
+        for g in large
+        if name in g.partitions and not g.closed
+        and (verdict := view.shield.of(g.node)).level in {"penalised", "excluded"}
+        and g not in best
+    }  # fmt: skip
+    usable = [
+        g for g in best if not _reserved(g.node, view.state.reservations, view.now_s, limit_s)
+    ]
+    partition = view.partition(name)
+    return Place(
+        partition=name,
+        gpu=best[0].gpu,
+        n_gpus=n_gpus,
+        free_now=any(g.free >= n_gpus for g in usable),
+        nodes=tuple(g.node for g in best),
+        avoid=avoid,
+        success_factor=factor,
+        health=health[best[0].node].reason if factor < 1.0 else "",
+        pool=_pool(view, name, best, usable, n_gpus),
+        preemptible=_preemptible(view, partition, best),
+        is_default=partition is not None and partition.is_default,
+    )
+
+
+def _reserved(node: str, reservations: Iterable[Reservation], now_s: float, limit_s: float) -> bool:
+    """Whether a reservation of the node begins before a job that starts now would end."""
+    return any(
+        node in r.nodes and r.start_s < now_s + limit_s and r.end_s > now_s for r in reservations
+    )
+
+
+def _preemptible(view: ClusterView, partition: Partition | None, nodes: Sequence[NodeGpus]) -> bool:
+    """Whether a partition of a higher tier on these nodes may push jobs out."""
+    if partition is None or not partition.preempts:
+        return False
+    sharing = {name for g in nodes for name in g.partitions}
+    return any(
+        p.name in sharing and p.priority_tier > partition.priority_tier
+        for p in view.state.partitions
+    )
+
+
+def _pool(
+    view: ClusterView,
+    name: str,
+    nodes: Sequence[NodeGpus],
+    usable: Sequence[NodeGpus],
+    n_gpus: int,
+) -> PoolNow:
+    """The queue for the GPUs: who holds some of that kind, and who waits for them.
+
+    GPUs that are free but scattered over nodes serve no job of ``n_gpus``.
+    """
+    gpu = nodes[0].gpu
+    sharing = {p for g in nodes for p in g.partitions}
+    running, waiting = [], []
+    for job in view.state.jobs:
+        if not sharing.intersection(job.partitions) or (job.gpu and gpu and job.gpu != gpu):
+            continue
+        if job.running:
+            left_s = job.end_s - view.now_s if job.end_s else DEFAULT_LIMIT_S
+            running.append((max(left_s, 0.0), job.n_gpus))
+        elif job.competes and name in job.partitions:
+            limit_s = float(job.time_limit_s or DEFAULT_LIMIT_S)
+            waiting += [(-job.priority, job.submit_s, job.n_gpus, limit_s)] * min(job.n_tasks, 100)
+    free = sum(g.free for g in usable)
+    scattered = not any(g.free >= n_gpus for g in usable)
+    return PoolNow(
+        total=sum(g.total for g in nodes),
+        free=min(free, n_gpus - 1) if scattered else free,
+        running=running,
+        waiting=[(n, limit_s) for _, _, n, limit_s in sorted(waiting)],
+    )
+
+
+def _count(nodes: Sequence[NodeGpus], kind: str) -> str:
+    n = len(nodes)
+    return f"the only node with {kind}" if n == 1 else f"all {n} nodes with {kind}"
+
+
+def _closed_words(nodes: Sequence[NodeGpus]) -> str:
+    states = Counter(g.closed for g in nodes)
+    words = ", ".join(f"{n} {closed}" if len(nodes) > 1 else closed for closed, n in states.items())
+    reasons = list(dict.fromkeys(g.reason for g in nodes if g.reason))
+    return f"{words} ({'; '.join(reasons[:2])})" if reasons else words
