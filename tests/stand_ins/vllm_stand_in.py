@@ -7,6 +7,7 @@ keys. Environment:
     STAND_IN_FAIL        class of failure to start (or die) with, see FAILURES
     STAND_IN_REPLAY      a captured log to print instead; what stands after the line that says the
                          server is ready is printed at the first request, and ends it
+    STAND_IN_MUTE        start, and never answer
     STAND_IN_REQUEST_S   seconds that one request takes, 0.002
 
 Runs on the standard library alone.
@@ -260,6 +261,12 @@ def serve(arguments: argparse.Namespace) -> int:
         return replay_log(Path(replay), arguments)
     kind = os.environ.get("STAND_IN_FAIL", "")
     stage, frame, exception, past = FAILURES[kind] if kind else (99, "", "", "")
+    if os.environ.get("STAND_IN_MUTE"):
+        time.sleep(600)
+    # What the server was given, for tests of what gives it.
+    for name in ("CUDA_VISIBLE_DEVICES", "GONE"):
+        if name in os.environ:
+            say(f"{name}={os.environ[name]}")
     now = time.strftime("%m-%d %H:%M:%S")
     say(f"INFO {now} [__init__.py:216] Automatically detected platform cuda.")
     if stage >= 0:
