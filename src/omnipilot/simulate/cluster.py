@@ -174,11 +174,14 @@ class _PoolRun:
                 self._close(drain)
                 heapq.heappush(reopen, (drain.end_s, drain.node))
             else:
-                if self.queue or not self._place(at, now_s):
-                    self.queue.append(at)
-                at += 1
-                if len(self.queue) > 1:
-                    continue
+                job, at = at, at + 1
+                if self.queue:
+                    near = len(self.queue) < _BACKFILL_DEPTH
+                    if not (near and self._place(job, now_s, behind=True)):
+                        self.queue.append(job)
+                    continue  # nothing has become free for those before it
+                if not self._place(job, now_s):
+                    self.queue.append(job)
             if self.queue:
                 self._serve_queue(now_s)
 

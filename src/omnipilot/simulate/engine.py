@@ -126,7 +126,8 @@ class _Engine:
             if chunks:
                 self._mixed_step(chunks)
             elif self.running:
-                self._jump()
+                # A request pushed out may come back in the very next step.
+                self._jump(1 if preempted else _MAX_JUMP)
             lowest = min(lowest, self.free)
             if self.running and self._next_end() <= self.step:
                 self._finish()
@@ -212,9 +213,9 @@ class _Engine:
         heapq.heappush(self.ends, (self.step + left, request, self.step))
         self.order.append((request, self.step))
 
-    def _jump(self) -> None:
-        """Take all steps up to the next event at once."""
-        steps = max(min(self._next_end() - self.step, _MAX_JUMP), 1)
+    def _jump(self, limit: int) -> None:
+        """Take all steps up to the next event at once, at most ``limit``."""
+        steps = max(min(self._next_end() - self.step, limit), 1)
         grown = self._growth(steps)
         if grown > self.free:
             low, high = 1, steps  # low fits: a request was pushed out otherwise

@@ -24,6 +24,7 @@ __all__ = ["Measurement", "closed_loop", "labels_of", "measure"]
 _FEWEST_REQUESTS: Final = 24
 _REQUESTS_PER_CLIENT: Final = 3
 _MANY_CLIENTS: Final = 256
+_GOLDEN: Final = (math.sqrt(5.0) - 1.0) / 2.0
 _SPREAD: Final = 0.2  # lengths of outputs reach so far above and below their mean
 
 # Spread of replicates (standard deviation of the log): what the whole run shares, as node and
@@ -62,22 +63,22 @@ class Measurement:
         return FAILURE_BY_NAME[self.started.failure].status if self.started.failure else "ok"
 
 
-def closed_loop(
-    clients: int, prompt_tokens: int, output_tokens: int, rng: np.random.Generator
-) -> Load:
+def closed_loop(clients: int, prompt_tokens: int, output_tokens: int) -> Load:
     """Give a benchmark's load: equal prompts, outputs that differ by up to a fifth.
+
+    Replicates get the same lengths, as from a benchmark that always takes the same seed.
 
     Args:
         clients: requests in flight.
         prompt_tokens: of every request.
         output_tokens: mean of the outputs; the longest is this long and a fifth more.
-        rng: what the lengths are drawn with.
     """
     few = min(clients, _MANY_CLIENTS)
     n = max(_REQUESTS_PER_CLIENT * few + 2 * (clients - few), _FEWEST_REQUESTS)
-    # Evenly spaced and shuffled: the mean of the lengths does not depend on the draw.
-    lengths = output_tokens * (1.0 + _SPREAD * (2.0 * (np.arange(n) + 0.5) / n - 1.0))
-    outputs = np.maximum(rng.permutation(np.rint(lengths)).astype(int), 1)
+    # Multiples of the golden ratio fill the range evenly in every stretch of requests.
+    place = (_GOLDEN * np.arange(n)) % 1.0
+    lengths = output_tokens * (1.0 + _SPREAD * (2.0 * place - 1.0))
+    outputs = np.maximum(np.rint(lengths).astype(int), 1)
     return Load(clients, (prompt_tokens,) * n, tuple(outputs.tolist()))
 
 
@@ -97,9 +98,7 @@ def measure(
     started = start(deployment, storage)
     if not started.ready:
         return Measurement(started, {})
-    trace = serve(
-        deployment, closed_loop(clients, prompt_tokens, output_tokens, rng), started.kv_blocks
-    )
+    trace = serve(deployment, closed_loop(clients, prompt_tokens, output_tokens), started.kv_blocks)
     exact = labels_of(trace, deployment, started)
     return Measurement(started, _with_noise(exact, trace.seconds, rng), trace)
 
