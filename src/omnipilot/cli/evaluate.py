@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -15,16 +16,54 @@ from omnipilot.domain.targets import TARGET_NAMES
 SPLITS = ("cell", "model", "family", "gpu", "source")
 
 
-@click.command()
+class SubCommand(NamedTuple):
+    """Where a kind of evaluation lives and its line in ``omnipilot evaluate --help``."""
+
+    module: str
+    attribute: str
+    summary: str
+
+
+SUB_COMMANDS: Final[dict[str, SubCommand]] = {}
+
+
+class EvaluateGroup(click.Group):
+    """Evaluations of other kinds than one target's errors, imported when called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Give the names in the order of the table."""
+        del ctx
+        return list(SUB_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command; None where there is none of that name."""
+        del ctx
+        entry = SUB_COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command = getattr(importlib.import_module(f"omnipilot.cli.{entry.module}"), entry.attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{entry.module}.{entry.attribute} is not a command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands from the table, importing none of them."""
+        del ctx
+        if SUB_COMMANDS:
+            with formatter.section("Commands"):
+                formatter.write_dl([(name, e.summary) for name, e in SUB_COMMANDS.items()])
+
+
+@click.group(cls=EvaluateGroup, invoke_without_command=True, subcommand_metavar="[COMMAND]")
 @click.option(
-    "--data", "folder", required=True, type=click.Path(path_type=Path, exists=True),
+    "--data", "folder", type=click.Path(path_type=Path, exists=True),
     help="Folder (or CSV file) of measured rows in the normalised columns.",
 )  # fmt: skip
 @click.option(
     "--source", "sources", type=Names(), default="all", show_default=True,
     help="Test only rows of these sources, separated by commas; training uses all of them.",
 )  # fmt: skip
-@click.option("--target", type=click.Choice(TARGET_NAMES), required=True, help="What to predict.")
+@click.option("--target", type=click.Choice(TARGET_NAMES), help="What to predict.")
 @click.option(
     "--split", type=click.Choice(SPLITS), default="cell", show_default=True,
     help="What is held out: workload cells, or whole models, families, GPU kinds or sources.",
@@ -33,10 +72,12 @@ SPLITS = ("cell", "model", "family", "gpu", "source")
 @click.option("--vendor", default="", help="Test only rows of this GPU vendor, such as nvidia.")
 @home_option
 @format_option("table", "json")
+@click.pass_context
 def evaluate(
-    folder: Path,
+    ctx: click.Context,
+    folder: Path | None,
     sources: tuple[str, ...],
-    target: str,
+    target: str | None,
     split: str,
     engine: str,
     vendor: str,
@@ -53,6 +94,11 @@ def evaluate(
       omnipilot evaluate --data ../shared/data --source llm_inference_bench --engine vllm \\
         --target aggregate_tokens_per_s --split cell --format json
     """
+    if ctx.invoked_subcommand is not None:
+        return exits.OK
+    if folder is None or target is None:
+        missing = "--data" if folder is None else "--target"
+        raise click.UsageError(f"Missing option '{missing}'.", ctx)
     single_threaded_algebra()
     from omnipilot.catalog import Catalog  # noqa: PLC0415 - keeps --help quick
     from omnipilot.cli import output  # noqa: PLC0415 - same
