@@ -24,9 +24,10 @@ __all__ = ["NODE_FAULTS", "Started", "StorageState", "fault", "start"]
 
 GIB: Final = float(2**30)
 
-# Formats that have no kernel for a family; the pair of the paper, and what needs 16-bit floats of
-# the IEEE kind for a family that overflows them.
-_UNSUPPORTED: Final = frozenset({("gemma2", "gptq"), ("gemma2", "awq")})
+# Formats without a kernel, by family or model. AWQ's plain kernel takes 16-bit floats of the IEEE
+# kind only (vllm/model_executor/layers/quantization/awq.py), which vLLM refuses for Gemma 2
+# (vllm/config/model.py); GPTQ of the 27B one is the paper's example.
+_UNSUPPORTED: Final = frozenset({("gemma2", "awq"), ("google/gemma-2-27b-it", "gptq")})
 _GROUP: Final = {"awq": 128, "gptq": 128}
 
 # (class, share of the faults, stage that it strikes in)
@@ -166,7 +167,10 @@ def _divisible(deployment: Deployment) -> str:
 
 
 def _supported(deployment: Deployment) -> str:
-    known = (deployment.model.family, deployment.precision.name) not in _UNSUPPORTED
+    name = deployment.precision.name
+    known = _UNSUPPORTED.isdisjoint(
+        {(deployment.model.family, name), (deployment.model.base_id, name)}
+    )
     capable = deployment.gpu.compute_capability >= deployment.precision.min_compute_capability
     return "" if known and capable else "unsupported"
 
