@@ -137,7 +137,7 @@ def emit_engine(advice: Advice) -> None:
 
 
 def emit_cluster(advice: Advice, top: int) -> None:
-    """Print the cluster as it is, and what that means for the best arms."""
+    """Print the cluster as it is, and what that means for the best arm of each GPU kind."""
     report = advice.cluster
     if report is None:
         return
@@ -145,8 +145,11 @@ def emit_cluster(advice: Advice, top: int) -> None:
 
     lines = cluster_lines(report)
     if report.origin != "none":
-        ranked = advice.recommendation.ranked[:top]
-        lines += [arm_line(r.arm, report.arms[r.arm]) for r in ranked if r.arm in report.arms]
+        best: dict[str, Arm] = {}
+        for ranked in advice.recommendation.ranked:
+            best.setdefault(ranked.arm.gpu_kind, ranked.arm)
+        placed = [arm for arm in best.values() if arm in report.arms]
+        lines += [arm_line(arm, report.arms[arm]) for arm in placed[:top]]
     if lines:
         emit_heading("The cluster now")
         emit_lines(lines)

@@ -102,7 +102,7 @@ def _emit(advice: Advice, top: int) -> None:
     if advice.recommendation.ranked:
         table.emit_ranking(advice, top)
         table.emit_engine(advice)
-    table.emit_cluster(advice, top=1)
+    table.emit_cluster(advice, top=3)
     table.emit_infeasible(advice.recommendation.infeasible)
     table.emit_basis(advice)
 
