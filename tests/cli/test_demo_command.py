@@ -41,6 +41,8 @@ def test_the_demo_leaves_a_site_and_the_answer_of_every_step(
     for step in answer["steps"]:
         assert (home / "demo" / f"{step['name']}.txt").read_text(encoding="utf-8").strip()
         assert str(home) in step["command"]
+    assert (home / "digest.json").exists()
+    assert "were digested" not in (home / "demo" / "advise-7b.txt").read_text(encoding="utf-8")
     assert "running the engines" in captured.err
     assert f"step 1 of {len(demo_steps.STEPS)}" in captured.err
 

@@ -16,7 +16,8 @@ __all__ = ["OUTPUT_FOLDER", "STEPS", "Step", "StepResult", "run_step"]
 
 OUTPUT_FOLDER: Final = "demo"
 _HOME: Final = "{home}"
-_LOAD: Final = ("--concurrency", "200", "--context", "4096")
+# Not live: a real cluster's state has no place in a simulated site.
+_LOAD: Final = ("--concurrency", "200", "--context", "4096", "--no-live")
 
 
 class Step(NamedTuple):

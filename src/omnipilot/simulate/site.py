@@ -198,8 +198,7 @@ def _site_rows(ran: list[_Ran], history: History, seed: int) -> list[tuple[float
     rng = np.random.default_rng([seed, 4])
     n = len(ran)
     with_statistics = set(rng.permutation(n)[: min(N_JOB_STATISTICS, n)].tolist())
-    failed = [i for i, r in enumerate(ran) if r.result.status != "ok"]
-    with_log = _kept_logs(ran, [*rng.permutation(failed).tolist(), *range(n)])
+    with_log = _kept_logs(ran, rng.permutation(n).tolist())
     rows: list[tuple[float, Row]] = []
     for i, r in enumerate(ran):
         place = int(history.own[i])
