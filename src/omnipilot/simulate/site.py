@@ -123,7 +123,7 @@ def build_site(
         n_jobs, _own_jobs(ran, seed), now_s=now_s, rng=np.random.default_rng([seed, 2])
     )
     rows = _site_rows(ran, history, seed)
-    counts = _append_by_day(store, rows)
+    counts = _append_by_day(store, rows, now_s)
     cluster_log.append(_told(history, tell), now_s)
     failed = sum(1 for r in ran if r.result.status != "ok")
     _write_notes(home, seed=seed, runs=len(ran), failed=failed, rows=len(rows), history=history)
@@ -232,7 +232,7 @@ def _kept_logs(ran: list[_Ran], order: list[int]) -> set[int]:
     return set(kept.values())
 
 
-def _append_by_day(store: Store, rows: list[tuple[float, Row]]) -> dict[str, int]:
+def _append_by_day(store: Store, rows: list[tuple[float, Row]], now_s: float) -> dict[str, int]:
     """Write rows day by day, so that the log tells roughly when each came in."""
     counts: dict[str, int] = {}
     days: dict[int, list[Row]] = {}
@@ -240,7 +240,7 @@ def _append_by_day(store: Store, rows: list[tuple[float, Row]]) -> dict[str, int
         counts[row.kind] = counts.get(row.kind, 0) + 1
         days.setdefault(math.ceil(at_s / _DAY_S), []).append(row)
     for day, of_day in days.items():
-        store.append(of_day, day * _DAY_S)
+        store.append(of_day, min(day * _DAY_S, now_s))
     return counts
 
 
