@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from omnipilot.launch.local import is_running, start_script
 from omnipilot.launch.script import SCRIPT_NAME, job_name, launch_script
-from omnipilot.launch.slurm import jobs_named, places_of, submit
+from omnipilot.launch.slurm import jobs_named, places_of, queued_jobs, submit
 from omnipilot.launch.spec import JobRequest, LaunchSpec, write_atomically, write_spec
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class SlurmRunner:
         folders = {job_name(spec): folder for spec, folder in started}
         if not folders:
             return set()
-        jobs = jobs_named(list(folders))
+        jobs = queued_jobs(list(folders))
         return {folders[name] for name, job in jobs.items() if job.is_active}
 
     def _placed(self, spec: LaunchSpec) -> LaunchSpec:

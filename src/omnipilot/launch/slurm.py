@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from omnipilot.catalog import Catalog
 
-__all__ = ["ACTIVE_STATES", "Job", "Place", "jobs_named", "places_of", "submit"]
+__all__ = ["ACTIVE_STATES", "Job", "Place", "jobs_named", "places_of", "queued_jobs", "submit"]
 
 TIMEOUT_S: Final = 30.0
 # States in which a job may still run; REQUEUED jobs run again.
@@ -68,31 +68,43 @@ def submit(script: Path, *, timeout_s: float = TIMEOUT_S) -> str:
     return found[0]
 
 
-def jobs_named(
-    names: Sequence[str], *, since: str = "now-30days", timeout_s: float = TIMEOUT_S
-) -> dict[str, Job]:
-    """Find the latest job of each name; names without a job are left out.
+def queued_jobs(names: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> dict[str, Job]:
+    """Find the latest job of each name that the controller knows; others are left out.
+
+    Accounting is not asked: it calls jobs that the controller lost "RUNNING" for ever.
 
     Raises:
         ToolError: Slurm does not answer.
     """
     found: dict[str, Job] = {}
-    for start in range(0, len(names), _NAMES_A_CALL):
-        part = ",".join(names[start : start + _NAMES_A_CALL])
-        wanted = set(names[start : start + _NAMES_A_CALL])
-        listed = ["squeue", "-h", "-t", "all", f"--name={part}", "-o", "%A|%T|%j"]
-        _take(found, wanted, _ask(listed, timeout_s))
-        absent = [name for name in names[start : start + _NAMES_A_CALL] if name not in found]
-        if not absent:
-            continue
+    for part in _parts(names):
+        listed = ["squeue", "-h", "-t", "all", f"--name={','.join(part)}", "-o", "%A|%T|%j"]
+        _take(found, set(part), _ask(listed, timeout_s))
+    return found
+
+
+def jobs_named(
+    names: Sequence[str], *, since: str = "now-30days", timeout_s: float = TIMEOUT_S
+) -> dict[str, Job]:
+    """Find the latest job of each name, also long ended ones; names without one are left out.
+
+    Raises:
+        ToolError: Slurm does not answer.
+    """
+    found = queued_jobs(names, timeout_s=timeout_s)
+    for part in _parts([name for name in names if name not in found]):
+        ended = ["sacct", "-n", "-P", "-X", "-S", since, f"--name={','.join(part)}",
+                 "--format=JobIDRaw,State,JobName"]  # fmt: skip
         try:
-            ended = ["sacct", "-n", "-P", "-X", "-S", since, f"--name={','.join(absent)}",
-                     "--format=JobIDRaw,State,JobName"]  # fmt: skip
-            _take(found, set(absent), _ask(ended, timeout_s))
+            _take(found, set(part), _ask(ended, timeout_s))
         except ToolError:
             # A site without accounting: what squeue has forgotten is then told by the run's folder.
             continue
     return found
+
+
+def _parts(names: Sequence[str]) -> list[list[str]]:
+    return [list(names[i : i + _NAMES_A_CALL]) for i in range(0, len(names), _NAMES_A_CALL)]
 
 
 def _take(found: dict[str, Job], wanted: set[str], text: str) -> None:
