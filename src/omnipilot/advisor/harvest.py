@@ -177,7 +177,7 @@ def collect_files(
     tally = _Tally(entry, store)
     for n, path in enumerate(files):
         items: Iterable[Row | Rejection] = collect(path)
-        if wanted is not None:
+        if wanted is not None and (wanted.since_s or wanted.until_s or wanted.cluster):
             items = _only(items, wanted, tally)
         tell = _teller(on_progress, n / len(files), path.name)
         tally.add(import_items(store, items, now_s=now_s, on_progress=tell), str(path))

@@ -149,7 +149,9 @@ def _statistics(summary: _Summary) -> Statistics:
     total: list[float] = []
     n_gpus = 0
     cpus = cpu_seconds = memory_used = memory_total = 0.0
-    for _, node in sorted(summary.nodes.items()):
+    nodes = summary.nodes
+    for name in nodes if len(nodes) == 1 else sorted(nodes):
+        node = nodes[name]
         if not (
             0.0 <= node.cpus <= MOST_COUNT
             and 0.0 <= node.total_time <= _MOST_SECONDS
@@ -169,39 +171,38 @@ def _statistics(summary: _Summary) -> Statistics:
         raise _BlobError("oversized", f"more than {MOST_GPUS} GPUs")
     if not (0.0 <= summary.total_time <= _MOST_SECONDS and float(cpus).is_integer()):
         raise _BlobError("damaged", "elapsed time or CPUs are out of bounds")
+    # By position: naming the fields takes as long as reading them.
     return Statistics(
-        status="ok",
-        elapsed_s=float(summary.total_time),
-        n_nodes=len(summary.nodes),
-        gpu_utilization_frac=tuple(utilization),
-        gpu_memory_used_gib=tuple(used),
-        gpu_memory_total_gib=tuple(total),
-        n_cpus=int(cpus),
-        cpu_seconds=float(cpu_seconds),
-        memory_used_gib=memory_used / _GIB,
-        memory_total_gib=memory_total / _GIB,
-    )
+        "ok", "", float(summary.total_time), len(nodes), tuple(utilization), tuple(used),
+        tuple(total), int(cpus), float(cpu_seconds), memory_used / _GIB, memory_total / _GIB,
+    )  # fmt: skip
 
 
 def _add_gpus(node: _Node, utilization: list[float], used: list[float], total: list[float]) -> int:
     """Append the GPUs of one node in the order of their numbers; returns how many there are."""
     shares, peaks, sizes = node.gpu_utilization, node.gpu_used_memory, node.gpu_total_memory
-    gpus = sorted(sizes if sizes.keys() == shares.keys() else sizes.keys() | shares.keys())
-    gpus.sort(key=len)  # "2" before "10"
-    for gpu in gpus:
-        share = shares.get(gpu)
-        if share is not None:
-            if not 0.0 <= share <= 100.0:
-                raise _BlobError("damaged", "GPU utilisation is out of bounds")
-            utilization.append(share / 100.0)
-        size = sizes.get(gpu)
-        if size is not None:
-            peak = peaks.get(gpu, -1.0)
+    if not shares and not sizes:
+        return 0
+    names = list(sizes if sizes.keys() == shares.keys() else sizes.keys() | shares.keys())
+    if len(names) > 1:
+        names.sort()
+        names.sort(key=len)  # "2" before "10"
+    if shares:
+        percent = [shares[gpu] for gpu in names if gpu in shares]
+        if not (min(percent) >= 0.0 and max(percent) <= 100.0):
+            raise _BlobError("damaged", "GPU utilisation is out of bounds")
+        utilization += [share / 100.0 for share in percent]
+    if sizes:
+        try:
+            pairs = [(peaks[gpu], sizes[gpu]) for gpu in names if gpu in sizes]
+        except KeyError:
+            raise _BlobError("damaged", "GPU memory is out of bounds") from None
+        for peak, size in pairs:
             if not (0.0 <= size <= _MOST_BYTES and 0.0 <= peak <= size * _MEMORY_SLACK):
                 raise _BlobError("damaged", "GPU memory is out of bounds")
-            used.append(peak / _GIB)
-            total.append(size / _GIB)
-    return len(gpus)
+        used += [peak / _GIB for peak, _ in pairs]
+        total += [size / _GIB for _, size in pairs]
+    return len(names)
 
 
 # An optional job number, then the field: what sacct prints for JobID and AdminComment.

@@ -7,17 +7,19 @@ reduced to a class or never read; nothing else of it reaches the row.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from omnipilot.collect.jobstats import NO_STATISTICS, Statistics
 from omnipilot.collect.slurm_values import NO_GPUS, FieldError, Gpus, JobState
+from omnipilot.domain.arm import StackFingerprint
 from omnipilot.domain.rows import ClusterJob
 
 if TYPE_CHECKING:
     from omnipilot.collect.identity import SiteKey
 
-__all__ = ["SOURCE", "JobRecord", "row_of"]
+__all__ = ["SOURCE", "JobRecord", "are_gpus_of_one_job", "is_name", "is_place", "row_of"]
 
 SOURCE: Final = "sacct"
 # Clusters and partitions: what slurm.conf allows, with the list of a job that may run in several.
@@ -26,10 +28,10 @@ _CLOCK_SLACK_S: Final = 1
 # Times printed without an offset shift by an hour where daylight saving begins or ends.
 _LOCAL_SLACK_S: Final = 3600 + _CLOCK_SLACK_S
 _DAMAGED: Final = "\ufffd"
+_NO_STACK: Final = StackFingerprint()  # accounting does not tell it
 
 
-@dataclass(slots=True)
-class JobRecord:
+class JobRecord(msgspec.Struct, gc=False):
     """The fields of one record, converted; see :class:`omnipilot.domain.ClusterJob` for units.
 
     ``elapsed_s`` is None where not told, ``allocated`` also where nothing was allocated;
@@ -76,19 +78,15 @@ def row_of(record: JobRecord, key: SiteKey | None) -> ClusterJob:
         raise FieldError("not ended", "the job has not ended yet: collect it again when it has")
     _check_times(record)
     _check_twice_told(record)
-    for column, place in (("Cluster", record.cluster), ("Partition", record.partition)):
-        if place and _PLACE.fullmatch(place) is None:
-            raise FieldError(f"{column} unreadable", f"{column} is no name that Slurm allows")
-    for column, name in (("User", record.user), ("Account", record.account)):
-        if _DAMAGED in name:
-            raise FieldError("not UTF-8", f"{column} is not UTF-8 text")
+    _check_names(record)
+    state = record.state
     gpus = record.requested if record.allocated is None else record.allocated
     statistics = record.statistics
     return ClusterJob(
         source=SOURCE,
         cluster=record.cluster,
         job_id=record.job_id,
-        state=record.state.name,
+        state=state.name,
         gpu=gpus.kind,
         n_gpus=gpus.n,
         raw_job_id=record.raw_job_id,
@@ -97,7 +95,7 @@ def row_of(record: JobRecord, key: SiteKey | None) -> ClusterJob:
         user_hash=key.hashed("user", record.user) if key else "",
         account_hash=key.hashed("account", record.account) if key else "",
         job_class=record.job_class,
-        ended_by=record.state.ended_by,
+        ended_by=state.ended_by,
         exit_code=record.exit_code,
         exit_signal=record.exit_signal,
         restarts=record.restarts,
@@ -113,7 +111,36 @@ def row_of(record: JobRecord, key: SiteKey | None) -> ClusterJob:
         gpu_utilization_frac=statistics.gpu_utilization_frac,
         gpu_memory_used_gib=statistics.gpu_memory_used_gib,
         gpu_memory_total_gib=statistics.gpu_memory_total_gib,
+        stack=_NO_STACK,
     )
+
+
+def is_place(name: str) -> bool:
+    """Tell a name of a cluster or partition, or none, from anything else."""
+    return not name or _PLACE.fullmatch(name) is not None
+
+
+def is_name(name: str) -> bool:
+    """Tell a name of a user or account that was printed whole."""
+    return _DAMAGED not in name
+
+
+def are_gpus_of_one_job(requested: Gpus, allocated: Gpus | None) -> bool:
+    """Tell whether GPUs allocated (None: nothing was) can be what was requested."""
+    if allocated is None or requested == allocated:
+        return True
+    if requested.n and not allocated.n:
+        return False
+    return not requested.kind or set(requested.kind.split("+")) <= set(allocated.kind.split("+"))
+
+
+def _check_names(record: JobRecord) -> None:
+    for column, place in (("Cluster", record.cluster), ("Partition", record.partition)):
+        if not is_place(place):
+            raise FieldError(f"{column} unreadable", f"{column} is no name that Slurm allows")
+    for column, name in (("User", record.user), ("Account", record.account)):
+        if not is_name(name):
+            raise FieldError("not UTF-8", f"{column} is not UTF-8 text")
 
 
 def _check_times(record: JobRecord) -> None:
@@ -138,13 +165,8 @@ def _check_twice_told(record: JobRecord) -> None:
     raw = record.raw_job_id
     if raw and record.job_id.isdigit() and int(record.job_id) != raw:
         raise FieldError("JobID contradictory", "JobID and JobIDRaw are of different jobs")
-    asked, got = record.requested, record.allocated
-    if got is None or asked == got:
-        return
-    if asked.n and not got.n:
-        raise FieldError("TRES contradictory", "GPUs were requested and none were allocated")
-    if asked.kind and not set(asked.kind.split("+")) <= set(got.kind.split("+")):
-        raise FieldError("TRES contradictory", "the GPUs allocated are not of the kind requested")
+    if not are_gpus_of_one_job(record.requested, record.allocated):
+        raise FieldError("TRES contradictory", "the GPUs allocated are not those requested")
 
 
 def _elapsed_s(record: JobRecord) -> int:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC
-from itertools import combinations, pairwise
+from itertools import combinations, islice, pairwise, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.collect.jobstats import MARK, NO_STATISTICS, read_statistics
 from omnipilot.collect.lines import printable
+from omnipilot.collect.sacct_quick import QuickReader
 from omnipilot.collect.sacct_row import JobRecord, row_of
 from omnipilot.collect.slurm_values import (
     NO_GPUS,
@@ -36,7 +37,7 @@ from omnipilot.domain.errors import BadInputError
 from omnipilot.domain.rejection import Rejection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import tzinfo
     from pathlib import Path
 
@@ -80,6 +81,7 @@ _MOST_COLUMNS: Final = 300
 _MOST_EXTRA: Final = 12
 _MOST_DIVISIONS: Final = 500
 _REMEMBERED: Final = 10_000
+_BATCH: Final = 1000
 _MINUTE_S: Final = 60
 _LONGEST_LIMIT_MIN: Final = 100 * 366 * 1440
 _LOCAL_CHARACTERS: Final = len("2026-11-29T13:10:03")
@@ -106,13 +108,9 @@ def collect_text(
     if header is None or isinstance(header[1], Rejection):
         raise BadInputError(f"{path} has no readable header line: {_HOW}")
     reader = _Reader(path, header[1], key, zone)
-    for number, text in _texts(lines):
-        if isinstance(text, Rejection):
-            yield text
-            continue
-        item = reader.item(number, text)
-        if item is not None:
-            yield item
+    texts = _texts(lines)
+    while batch := list(islice(texts, _BATCH)):
+        yield from reader.items(batch)
 
 
 def _texts(lines: Lines) -> Iterator[tuple[int, str | Rejection]]:
@@ -146,10 +144,26 @@ class _Reader:
         self._pick = itemgetter(
             *(next((at[n] for n in choice if n in at), len(names)) for choice in _READ)
         )
+        self._quick = None
+        if not self._trailing and QuickReader.reads(names, self._delimiter):
+            self._quick = QuickReader(names, self._delimiter, key)
         self._key = key
         self._zone = zone
         self._gpus: dict[str, Gpus] = {"": NO_GPUS}
         self._states: dict[str, JobState] = {}
+
+    def items(self, batch: list[tuple[int, str | Rejection]]) -> Iterator[ClusterJob | Rejection]:
+        """Turn lines into rows or the reasons why they are none; steps are passed over."""
+        quick: Iterable[ClusterJob | None] = repeat(None)
+        if self._quick is not None:
+            quick = self._quick.read([text if isinstance(text, str) else "" for _, text in batch])
+        for (number, text), row in zip(batch, quick, strict=False):
+            if isinstance(text, Rejection):
+                yield text
+            elif row is not None:
+                yield row
+            elif (item := self.item(number, text)) is not None:
+                yield item
 
     def item(self, number: int, text: str) -> ClusterJob | Rejection | None:
         """Turn one line into a row or the reason why it is none; None for a step."""

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
 __all__ = [
-    "ENDED_STATES", "LIVE_STATES", "MOST_COUNT", "MOST_GPUS", "FieldError", "Gpus", "JobNumber",
-    "JobState", "array_tasks", "checked_duration_s", "checked_time_s", "duration_s", "exit_pair",
-    "gpus_of_counts", "gpus_of_tres", "is_step", "job_class", "job_number", "job_state",
-    "named_state", "time_s", "whole_number",
+    "EARLIEST_S", "ENDED_STATES", "LATEST_S", "LIVE_STATES", "MOST_COUNT", "MOST_GPUS",
+    "FieldError", "Gpus", "JobNumber", "JobState", "array_tasks", "checked_duration_s",
+    "checked_time_s", "duration_s", "exit_pair", "gpus_of_counts", "gpus_of_tres", "is_step",
+    "job_class", "job_number", "job_state", "named_state", "time_s", "whole_number",
 ]  # fmt: skip
 
 # States of job_state in slurm/slurm.h with their names from ``man squeue``, "JOB STATE CODES".
@@ -36,8 +36,8 @@ LIVE_STATES: Final = frozenset(
     }
 )  # fmt: skip
 
-_EARLIEST_S: Final = 946_684_800  # 2000-01-01: before Slurm existed
-_LATEST_S: Final = 4_102_444_800  # 2100-01-01
+EARLIEST_S: Final = 946_684_800  # 2000-01-01: before Slurm existed
+LATEST_S: Final = 4_102_444_800  # 2100-01-01
 _NO_TIME: Final = frozenset({"", "None", "NONE", "Unknown", "N/A"})
 _NO_DURATION: Final = frozenset(
     {"", "INVALID", "None", "N/A", "Partition_Limit", "UNLIMITED", "Unknown"}
@@ -133,7 +133,7 @@ def time_s(text: str, column: str, zone: tzinfo = UTC) -> int:
 
 def checked_time_s(seconds: int, column: str) -> int:
     """Refuse a time before 2000 or after 2100, which no accounting holds."""
-    if not _EARLIEST_S <= seconds < _LATEST_S:
+    if not EARLIEST_S <= seconds < LATEST_S:
         raise FieldError("time out of range", f"{column} lies before 2000 or after 2100")
     return seconds
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LINE_BYTES", "ROW_TYPES", "EncodedRow", "StoredRow", "UnknownKindError", "UnreadableLineError",
-    "decode_line", "digest_of_line", "encode_row", "is_unaltered",
+    "decode_line", "digest_of_line", "encode_line", "encode_row", "is_unaltered", "time_stamp",
 ]  # fmt: skip
 
 # Kinds of rows by the name in their ``kind`` field; a new kind is one entry.
@@ -101,10 +101,7 @@ class EncodedRow(NamedTuple):
 
     def line(self, now_s: float) -> bytes:
         """Give the line of the log, newline included."""
-        now = _encoder.encode(float(now_s))
-        return b'%b%b","ingested_at_s":%b,%b\n' % (
-            _HEAD, binascii.hexlify(self.digest), now, self.payload[1:],
-        )  # fmt: skip
+        return _line(self.payload, self.digest.hex().encode(), time_stamp(now_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +119,30 @@ def encode_row(row: Row) -> EncodedRow:
     Raises:
         BadInputError: a number that is not finite, text that is not Unicode, or a huge row.
     """
+    payload = _payload(row)
+    return EncodedRow(hashlib.sha256(payload).digest(), payload)
+
+
+def time_stamp(now_s: float) -> bytes:
+    """Encode the time of taking in, once for many rows; see :func:`encode_line`."""
+    return _encoder.encode(float(now_s))
+
+
+def encode_line(row: Row, stamp: bytes) -> bytes:
+    """Encode one row as a line of the log, newline included.
+
+    Raises:
+        BadInputError: as :func:`encode_row`.
+    """
+    payload = _payload(row)
+    return _line(payload, hashlib.sha256(payload).hexdigest().encode(), stamp)
+
+
+def _line(payload: bytes, digest: bytes, stamp: bytes) -> bytes:
+    return b'%b%b","ingested_at_s":%b,%b\n' % (_HEAD, digest, stamp, payload[1:])
+
+
+def _payload(row: Row) -> bytes:
     try:
         payload = _encoder.encode(row)
         if not _holds_floats(row):
@@ -133,7 +154,7 @@ def encode_row(row: Row) -> EncodedRow:
         raise BadInputError(f"a row of kind {row.kind} holds a number that is not finite")
     if len(payload) > LINE_BYTES - 256:
         raise BadInputError(f"a row of kind {row.kind} is longer than {LINE_BYTES} bytes")
-    return EncodedRow(hashlib.sha256(payload).digest(), payload)
+    return payload
 
 
 def _holds_floats(row: Row) -> bool:

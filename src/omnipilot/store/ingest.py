@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnipilot.domain.errors import StateError
 from omnipilot.domain.rejection import Rejection
-from omnipilot.store.codec import EncodedRow, encode_row
+from omnipilot.store.codec import encode_line, time_stamp
 from omnipilot.store.log import ReadTally
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ __all__ = ["ImportReport", "StoreStats", "import_file", "import_items", "stats"]
 _SHOWN_REJECTIONS: Final = 20
 _PROGRESS_ROWS: Final = 1000
 _STAGED_IN_MEMORY_BYTES: Final = 32 * 2**20
-_DIGEST_BYTES: Final = 32
+_BLOCK_BYTES: Final = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +111,22 @@ def import_items(
     shown: list[Rejection] = []
     by_reason: Counter[str] = Counter()
     with tempfile.SpooledTemporaryFile(max_size=_STAGED_IN_MEMORY_BYTES) as staged:
+        lines: list[bytes] = []
+        stamp = time_stamp(now_s)
         for n, item in enumerate(items, start=1):
             if isinstance(item, Rejection):
                 by_reason[item.code] += 1
                 if len(shown) < _SHOWN_REJECTIONS:
                     shown.append(item)
             else:
-                _stage(staged, encode_row(item))
-            if on_progress is not None and n % _PROGRESS_ROWS == 0:
-                on_progress(n)
+                lines.append(encode_line(item, stamp))
+            if n % _PROGRESS_ROWS == 0:
+                _stage(staged, lines)
+                if on_progress is not None:
+                    on_progress(n)
+        _stage(staged, lines)
         staged.seek(0)
-        report = store.append_encoded(_staged_rows(staged), now_s)
+        report = store.append_lines(_blocks(staged))
     return ImportReport(
         accepted=report.accepted,
         duplicate=report.duplicate,
@@ -131,20 +136,21 @@ def import_items(
     )
 
 
-def _stage(staged: IO[bytes], row: EncodedRow) -> None:
+def _stage(staged: IO[bytes], lines: list[bytes]) -> None:
+    """Put lines where they wait until the whole input is read."""
     try:
-        staged.write(row.digest + len(row.payload).to_bytes(4, "big") + row.payload)
+        staged.write(b"".join(lines))
     except OSError as error:
         raise StateError(
             f"no room for temporary files in {tempfile.gettempdir()} ({error.strerror}): "
             "free space or set TMPDIR"
         ) from error
+    lines.clear()
 
 
-def _staged_rows(staged: IO[bytes]) -> Iterator[EncodedRow]:
-    while head := staged.read(_DIGEST_BYTES + 4):
-        n_bytes = int.from_bytes(head[_DIGEST_BYTES:], "big")
-        yield EncodedRow(head[:_DIGEST_BYTES], staged.read(n_bytes))
+def _blocks(staged: IO[bytes]) -> Iterator[list[bytes]]:
+    while lines := staged.readlines(_BLOCK_BYTES):
+        yield lines
 
 
 def stats(store: Store) -> StoreStats:

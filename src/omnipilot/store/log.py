@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from omnipilot.domain.errors import StateError
@@ -157,12 +158,16 @@ class Store:
 
     def append_encoded(self, rows: Iterable[EncodedRow], now_s: float) -> AppendReport:
         """Write rows that are encoded already; see :meth:`append`."""
-        rows = iter(rows)
-        first = next(rows, None)
+        return self.append_lines([row.line(now_s)] for row in rows)
+
+    def append_lines(self, blocks: Iterable[list[bytes]]) -> AppendReport:
+        """Write lines made by :meth:`EncodedRow.line`, given in lists; see :meth:`append`."""
+        blocks = iter(blocks)
+        first = next(blocks, None)
         if first is None:
             return AppendReport(0, 0)
         with self._writing() as stream:
-            return self._write(stream, _chain(first, rows), now_s)
+            return self._write(stream, chain((first,), blocks))
 
     def rows(self, tally: ReadTally | None = None) -> Iterator[StoredRow]:
         """Read the rows in the order they were written, streaming.
@@ -208,24 +213,29 @@ class Store:
                     self._repair(stream.fileno())
                     yield stream
 
-    def _write(self, stream: BinaryIO, rows: Iterable[EncodedRow], now_s: float) -> AppendReport:
+    def _write(self, stream: BinaryIO, blocks: Iterable[list[bytes]]) -> AppendReport:
         self._index.refresh(stream)
         fd = stream.fileno()
         start_bytes = os.fstat(fd).st_size
+        known = self._index.digests
         fresh: set[bytes] = set()
-        batch = bytearray()
-        duplicate = written_bytes = 0
+        batch: list[bytes] = []
+        batch_bytes = duplicate = written_bytes = 0
         try:
-            for row in rows:
-                if row.digest in self._index.digests or row.digest in fresh:
-                    duplicate += 1
-                    continue
-                fresh.add(row.digest)
-                batch += row.line(now_s)
-                if len(batch) >= _BATCH_BYTES:
-                    written_bytes += _write_all(fd, batch)
+            for block in blocks:
+                for line in block:
+                    digest = digest_of_line(line) or b""
+                    if digest in known or digest in fresh:
+                        duplicate += 1
+                        continue
+                    fresh.add(digest)
+                    batch.append(line)
+                    batch_bytes += len(line)
+                if batch_bytes >= _BATCH_BYTES:
+                    written_bytes += _write_all(fd, b"".join(batch))
                     batch.clear()
-            written_bytes += _write_all(fd, batch)
+                    batch_bytes = 0
+            written_bytes += _write_all(fd, b"".join(batch))
             if written_bytes:
                 os.fsync(fd)
             if not start_bytes:
@@ -298,13 +308,8 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def _chain(first: EncodedRow, rest: Iterator[EncodedRow]) -> Iterator[EncodedRow]:
-    yield first
-    yield from rest
-
-
-def _write_all(fd: int, data: bytes | bytearray) -> int:
-    left = memoryview(bytes(data))
+def _write_all(fd: int, data: bytes) -> int:
+    left = memoryview(data)
     while left:
         left = left[os.write(fd, left) :]
     return len(data)
