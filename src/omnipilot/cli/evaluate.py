@@ -24,7 +24,12 @@ class SubCommand(NamedTuple):
     summary: str
 
 
-SUB_COMMANDS: Final[dict[str, SubCommand]] = {}
+SUB_COMMANDS: Final[dict[str, SubCommand]] = {
+    "decision": SubCommand(
+        "evaluate_decision", "decision",
+        "Compare the arm that we would take with the measured best one.",
+    ),
+}  # fmt: skip
 
 
 class EvaluateGroup(click.Group):
