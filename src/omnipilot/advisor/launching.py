@@ -7,11 +7,11 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from omnipilot.advisor.launch_place import LaunchPlace, find_place
 from omnipilot.catalog.engines import engine_name
-from omnipilot.domain import BadInputError, ToolError
+from omnipilot.domain import BadInputError
 from omnipilot.launch.ingest import launches_folder
 from omnipilot.launch.script import SCRIPT_NAME, launch_script
-from omnipilot.launch.slurm import places_of
 from omnipilot.launch.spec import (
     BenchLoad,
     JobRequest,
@@ -53,7 +53,7 @@ class LaunchOrder:
         num_prompts: its requests; 0 for four a client.
         stop_after_bench: end the server after the benchmark.
         time_limit_min: 0 takes the limit from the prediction.
-        ask_slurm: look up which partition has the GPU kind, and how its type is called.
+        ask_slurm: take the cluster's state into account, and find a partition with the GPU kind.
     """
 
     question: Question
@@ -93,6 +93,8 @@ def prepare_launch(advisor: Advisor, order: LaunchOrder, run_id: str) -> Prepare
     if engine_name(order.question.request.engine) != "vllm":
         raise BadInputError("launch knows vllm only: leave --engine out")
     question = _narrowed(advisor, order)
+    if not order.ask_slurm:
+        question = replace(question, live=False)
     advice = advisor.advise(question)
     notes: list[str] = []
     chosen = _chosen(advice, order, notes)
@@ -127,7 +129,7 @@ def prepare_launch(advisor: Advisor, order: LaunchOrder, run_id: str) -> Prepare
         bench=bench,
         stop_after_bench=order.stop_after_bench,
         software=order.software,
-        job=_job(advisor, order, chosen, bench, request.duration_h, notes),
+        job=_job(advisor, advice, order, chosen, bench, request.duration_h, notes),
         health_wait_s=max(_LEAST_HEALTH_WAIT_S, math.ceil(_HEALTH_FACTOR * cold_start_s)),
     )
     run_dir = launches_folder(advisor.home).resolve() / run_id
@@ -233,6 +235,7 @@ def _upper(target: TargetPrediction) -> float:
 
 def _job(
     advisor: Advisor,
+    advice: Advice,
     order: LaunchOrder,
     chosen: RankedArm,
     bench: BenchLoad | None,
@@ -249,24 +252,11 @@ def _job(
             seconds += 3600 * duration_h
         minutes = _ROUND_MIN * math.ceil((seconds / 60 + _MARGIN_MIN) / _ROUND_MIN)
         notes.append(f"time limit {minutes} min from the prediction's upper end")
-    partition, gres = order.partition, order.gres
-    if not gres and order.ask_slurm:
-        arm = chosen.arm
-        try:
-            places = places_of(advisor.catalog, arm.gpu_kind, arm.tensor_parallel)
-        except ToolError as error:
-            places = []
-            notes.append(f"GPU type not checked with Slurm: {error}")
-        else:
-            places = [p for p in places if not partition or p.partition == partition]
-            if not places:
-                where = f" in partition {partition}" if partition else ""
-                what = f"{arm.tensor_parallel} x {arm.gpu_kind}{where}"
-                notes.append(f"no node with {what} in sinfo: its type is left to Slurm (--gres)")
-        if places:
-            partition = partition or places[0].partition
-            gres = f"gpu:{places[0].gres_type}:{arm.tensor_parallel}"
+    place = LaunchPlace(order.partition, order.gres)
+    if not order.gres and order.ask_slurm:
+        place = find_place(advisor, advice, chosen.arm, order.partition, notes)
     return JobRequest(
-        partition=partition, account=order.account, qos=order.qos, gres=gres,
+        partition=place.partition, account=order.account, qos=order.qos, gres=place.gres,
         time_limit_min=minutes, cpus=order.cpus, memory_gib=order.memory_gib,
+        exclude=place.exclude,
     )  # fmt: skip

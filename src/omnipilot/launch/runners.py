@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from omnipilot.launch.local import is_running, start_script
 from omnipilot.launch.script import SCRIPT_NAME, job_name, launch_script
 from omnipilot.launch.slurm import jobs_named, places_of, queued_jobs, submit
-from omnipilot.launch.spec import JobRequest, LaunchSpec, write_atomically, write_spec
+from omnipilot.launch.spec import LaunchSpec, write_atomically, write_spec
 
 if TYPE_CHECKING:
     import subprocess
@@ -134,9 +134,8 @@ class SlurmRunner:
         if not places:
             return spec
         at = places[0]
-        request = JobRequest(
-            partition=job.partition or at.partition, account=job.account, qos=job.qos,
+        request = replace(
+            job, partition=job.partition or at.partition,
             gres=f"gpu:{at.gres_type}:{spec.arm.tensor_parallel}",
-            time_limit_min=job.time_limit_min, cpus=job.cpus, memory_gib=job.memory_gib,
         )  # fmt: skip
         return replace(spec, job=request)

@@ -134,6 +134,7 @@ def _sbatch_options(spec: LaunchSpec, run_dir: Path) -> list[str]:
     options += [f"--{name}={value}" for name, value in named if value]
     options += [f"--cpus-per-task={job.cpus}"] if job.cpus else []
     options += [f"--mem={job.memory_gib}G"] if job.memory_gib else []
+    options += [f"--exclude={','.join(job.exclude)}"] if job.exclude else []
     if job.time_limit_min >= _LEAST_MINUTES_FOR_SIGNAL:
         options.append("--signal=B:TERM@60")
     return options

@@ -56,7 +56,7 @@ class Software:
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What is asked of Slurm; "" and 0 leave it to the site.
+    """What is asked of Slurm; "" and 0 leave it to the site. ``exclude`` are nodes to keep off.
 
     Raises:
         BadInputError: a name that could not be one, so that it would change the script's header.
@@ -69,10 +69,11 @@ class JobRequest:
     time_limit_min: int = 60
     cpus: int = 0
     memory_gib: int = 0
+    exclude: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for what in ("partition", "account", "qos", "gres"):
-            value = getattr(self, what)
+        named = [(w, getattr(self, w)) for w in ("partition", "account", "qos", "gres")]
+        for what, value in (*named, *(("node", node) for node in self.exclude)):
             if value and not _NAME.fullmatch(value):
                 raise BadInputError(
                     f"{what} '{value[:80]}' is no name of Slurm: letters, digits and .+:@/,=- only"

@@ -1,0 +1,155 @@
+"""``omnipilot launch`` and ``omnipilot bench`` from the command line."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+import vllm_stand_in
+
+from omnipilot.cli.app import run
+from omnipilot.cli.launch_options import Minutes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MODEL = "Qwen/Qwen2.5-7B-Instruct"
+REQUEST = ["--model", MODEL, "--concurrency", "8", "--context", "4096", "--no-live"]
+
+
+@pytest.fixture(autouse=True)
+def no_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program of a scheduler on PATH, bash and its tools only."""
+    monkeypatch.setenv("OMNIPILOT_LIVE", "0")
+    monkeypatch.setenv("SLURM_CONF", "/nonexistent/slurm.conf")
+
+
+def test_a_dry_run_prints_the_script_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    code = run(["launch", *REQUEST, "--arm", "h100:2:fp8", "--gres", "gpu:h100:2",
+                "--partition", "p", "--time", "1:30:00", "--home", str(home)])  # fmt: skip
+    out = capsys.readouterr().out
+    assert code == 0
+    assert out.startswith("#!/bin/bash\n")
+    assert "#SBATCH --gres=gpu:h100:2\n" in out
+    assert "#SBATCH --time=90\n" in out
+    assert "  --tensor-parallel-size 2\n" in out
+    assert "  --quantization fp8\n" in out
+    assert not home.exists()
+
+
+def test_without_an_arm_the_best_that_needs_no_checkpoint_is_launched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--gpus", "h100-80", "--precisions", "awq,bf16", "--gres", "gpu:1",
+                 "--home", str(tmp_path), "--format", "json"]  # fmt: skip
+    assert run(["launch", *REQUEST, *arguments]) == 0
+    chosen = json.loads(capsys.readouterr().out)["arm"]["precision"]
+    assert chosen == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--arm", "h100-80:2"], "GPU:TP:PRECISION"),
+        (["--arm", "h100-80:8:bf16"], "does not start"),
+        (["--arm", "h100-80:3:bf16"], "say one of 1, 2, 4, 8"),
+        (["--arm", "h100-80:1:awq"], "--checkpoint"),
+        (["--arm", "h1000:1:bf16"], "h1000"),
+        (["--arm", "h100-80:1:bf16", "--partition", "a b"], "partition"),
+        (["--arm", "h100-80:1:bf16", "--image", "x", "--venv", "y"], "not both"),
+        (["--arm", "h100-80:1:bf16", "--env", "NOVALUE"], "NAME=VALUE"),
+        (["--arm", "h100-80:1:bf16", "--time", "soon"], "no time"),
+        (["--stop-after-bench"], "--bench"),
+        (["--engine", "sglang"], "vllm only"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(
+    arguments: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["launch", *REQUEST, "--gres", "gpu:1", *arguments, "--home", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert reason in said.err.splitlines()[-1]
+
+
+def test_a_local_launch_becomes_rows_that_the_next_advice_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    venv = vllm_stand_in.install(tmp_path / "venv")
+    home = ["--home", str(tmp_path / "home")]
+    arm = ["--arm", "h100-80:1:bf16"]
+    code = run(["launch", *REQUEST, *arm, "--local", "--bench", "--num-prompts", "16",
+                "--stop-after-bench", "--venv", str(venv), "--format", "json", *home])  # fmt: skip
+    answer = json.loads(capsys.readouterr().out)
+    assert (code, answer["outcome"], answer["rows"]) == (0, "benchmarked", 3)
+    code = run(["launch", *REQUEST, *arm, "--local", "--venv", str(venv), "--env",
+                "STAND_IN_FAIL=device_error", "--format", "json", *home])  # fmt: skip
+    assert (code, json.loads(capsys.readouterr().out)["outcome"]) == (1, "failed")
+    run(["advise", *REQUEST, "--gpus", "h100-80", "--precisions", "bf16", *home])
+    text = capsys.readouterr().out
+    assert "Measured on this site" in text
+    assert "failed: device_error (1 run)" in text
+    assert "How to start" in text
+    run(
+        ["advise", *REQUEST, "--gpus", "h100-80", "--precisions", "bf16", "--format", "json", *home]
+    )
+    advice = json.loads(capsys.readouterr().out)
+    assert {group["status"] for group in advice["site_runs"]} == {"ok", "error"}
+    parameters = advice["ranked"][0]["engine_parameters"]
+    assert parameters["max_model_len"] == 4096
+    assert parameters["arguments"][:2] == ["--dtype", "bfloat16"]
+    # Everything was taken in by the scripts already.
+    assert run(["bench", "ingest", *home]) == 0
+    assert "No run has ended" in capsys.readouterr().out
+
+
+def test_a_grid_is_planned_run_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    venv = vllm_stand_in.install(tmp_path / "venv")
+    home, plan = ["--home", str(tmp_path / "home")], str(tmp_path / "grid.json")
+    arguments = ["bench", "plan", "--models", MODEL, "--gpus", "h100-80", "--precisions", "bf16",
+                 "--concurrency", "2,4", "--context", "512", "--venv", str(venv), "--out", plan,
+                 *home]  # fmt: skip
+    assert run(arguments) == 0
+    assert "2 runs of" in capsys.readouterr().out
+    assert run(arguments) == 2
+    assert "--replace" in capsys.readouterr().err
+    assert run(["bench", "run", plan, "--local", "--poll", "0.1", *home]) == 0
+    told = capsys.readouterr()
+    assert told.out.startswith("2 of 2 ended (2 measured, 0 failed)")
+    assert "1 of 2 ended" in told.err
+    assert run(["bench", "status", plan, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ended"] == 2
+    assert run(["bench", "ingest", str(tmp_path / "grid.runs"), "--format", "csv", *home]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[0] == "run,outcome,accepted,duplicate,rejected"
+    assert [row.split(",")[1:] for row in rows[1:]] == [["benchmarked", "0", "3", "0"]] * 2
+    # What is measured is not planned again.
+    assert run([*arguments, "--replace", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["skipped"] == {"known": 2}
+
+
+@pytest.mark.parametrize(
+    "option", [["--concurrency", "0"], ["--concurrency", "x"], ["--axis", "kv_dtype"],
+               ["--checkpoint", "a=b"], ["--axis", "enforce_eager=true"]],
+)  # fmt: skip
+def test_a_grid_s_mistake_is_told_in_one_line(
+    option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run(["bench", "plan", "--models", MODEL, "--gpus", "h100-80", "--precisions", "bf16",
+                "--concurrency", "2", "--context", "512", "--out", str(tmp_path / "g.json"),
+                "--home", str(tmp_path), *option])  # fmt: skip
+    assert code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not (tmp_path / "g.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [("90", 90), ("1:30:00", 90), ("0:30", 1), ("90:00", 90), ("1-00", 1440), ("1-02:03:04", 1564)],
+)
+def test_times_are_read_as_slurm_reads_them(text: str, minutes: int) -> None:
+    assert Minutes().convert(text, None, None) == minutes
