@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from omnipilot.advisor.cluster_now import ClusterNow
+    from omnipilot.advisor.digest import Digest
     from omnipilot.advisor.predict import Batch
     from omnipilot.advisor.predictor import Predictor
     from omnipilot.advisor.question import Advice, Explanation, Launch, Question
@@ -107,6 +108,19 @@ class Advisor:
             )
             self._cluster = (key, found)
         return self._cluster[1]
+
+    def digest(self, now_s: float, *, anew: bool = False) -> Digest:
+        """What the site's logs say before a launch; ``anew`` reads them however long they are.
+
+        Raises:
+            StateError: a log cannot be read.
+        """
+        from omnipilot.advisor.digest import read_digest, refresh_digest  # noqa: PLC0415 - NumPy
+
+        freshness_s = self.settings.freshness_s
+        if anew:
+            return refresh_digest(self.home, now_s=now_s, freshness_s=freshness_s)
+        return read_digest(self.home, now_s=now_s, freshness_s=freshness_s)[0]
 
     def advise(self, question: Question) -> Advice:
         """Rank the arms of a request.

@@ -52,6 +52,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "demo": CommandEntry(
         "demo", "demo", "Build a simulated site and run the whole pipeline on it."
     ),
+    "doctor": CommandEntry("doctor", "doctor", "Check Slurm, stores, the model and prices."),
     "models": CommandEntry("models", "models", "Show the cost models that answer."),
 }
 

@@ -119,7 +119,8 @@ def sacct(
         zone=_zone(timezone),
         silence_s=silence_s,
     )
-    folder = Advisor.open(home).home
+    advisor = Advisor.open(home)
+    folder = advisor.home
     now_s = time.time()
     with progress_bar() as tell:
         if files:
@@ -129,6 +130,8 @@ def sacct(
         else:
             report = harvest_slurm(folder, wanted, now_s=now_s, on_progress=tell)
     emit_report(report, form)
+    if report.accepted:
+        advisor.digest(now_s, anew=True)  # so that an advice need not read all the jobs
     return exit_code(report)
 
 

@@ -1,0 +1,293 @@
+"""Advice with a saved state of the cluster, and what the site's logs add to it; no Slurm needed."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from stand_in import StandInModel
+
+from omnipilot.advisor import Advisor, Question
+from omnipilot.advisor.cluster_gpus import GpuNaming, name_gpus
+from omnipilot.advisor.digest import DIGEST_NAME, read_digest, refresh_digest
+from omnipilot.advisor.doctor import Surroundings, examine
+from omnipilot.catalog import Catalog
+from omnipilot.domain import ClusterJob, GpuSnapshot, ServingRequest, StartupRun
+from omnipilot.domain.cluster import ClusterNode, ClusterState, GpuCount, Partition, QueuedJob
+from omnipilot.settings import Settings
+from omnipilot.store import CLUSTER_LOG_NAME, Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from omnipilot.advisor.doctor import CheckResult
+    from omnipilot.domain import Arm
+
+NOW_S = 1_790_000_000.0
+DAY_S = 86_400
+FRESHNESS_S = Settings.load().freshness_s
+
+
+def nodes(kind: str, states: tuple[str, ...] = ("IDLE",), used: int = 0) -> ClusterNode:
+    return ClusterNode(f"{kind}n1", states, (f"gpu_{kind}",), (GpuCount(kind, 8, used),))
+
+
+STATE = ClusterState(
+    NOW_S,
+    (nodes("h100"), nodes("h200"), nodes("l40s")),
+    tuple(Partition(f"gpu_{kind}") for kind in ("h100", "h200", "l40s")),
+)
+
+
+@pytest.fixture
+def advisor(tmp_path: Path) -> Advisor:
+    return Advisor(tmp_path / "home", model=StandInModel())
+
+
+def ask(advisor: Advisor, tmp_path: Path, state: ClusterState, **changes: object) -> Question:
+    del advisor
+    path = tmp_path / f"state-{abs(hash(state))}.json"
+    path.write_bytes(msgspec.json.encode(state))
+    request = ServingRequest("Qwen/Qwen2.5-7B-Instruct", 200, 4096, 3072, 1024)
+    fields = {"state_file": path, "now_s": NOW_S + 5, **changes}
+    return Question(request=request, **fields)  # type: ignore[arg-type]
+
+
+def best(advisor: Advisor, question: Question) -> Arm:
+    return advisor.advise(question).recommendation.ranked[0].arm
+
+
+def test_the_clusters_own_kinds_are_tried_unasked(advisor: Advisor, tmp_path: Path) -> None:
+    advice = advisor.advise(ask(advisor, tmp_path, STATE))
+    kinds = {r.arm.gpu_kind for r in advice.recommendation.ranked}
+    assert kinds == {"h100-80", "h200-141", "l40s-48"}
+    assert advice.cluster is not None
+    assert advice.cluster.gpus["h100-80"] == (8, 8)
+    assert (advice.cluster.origin, advice.cluster.age_s) == ("file", 0.0)
+
+
+def test_a_named_kind_that_the_cluster_lacks_cannot_start(advisor: Advisor, tmp_path: Path) -> None:
+    advice = advisor.advise(ask(advisor, tmp_path, STATE, gpus=("b200", "h100")))
+    codes = {i.arm.gpu_kind: i.reason_code for i in advice.recommendation.infeasible}
+    assert codes["b200-180"] == "not_on_cluster"
+    assert advice.recommendation.ranked[0].arm.gpu_kind == "h100-80"
+
+
+def test_where_the_cluster_can_take_nothing_it_is_said(advisor: Advisor, tmp_path: Path) -> None:
+    state = replace(STATE, nodes=(nodes("h100", ("IDLE", "DRAIN")),))
+    advice = advisor.advise(ask(advisor, tmp_path, state))
+    abstention = advice.recommendation.abstention
+    assert abstention is not None
+    assert "the only node with h100-80: drained" in abstention.reason
+    assert "--no-live" in abstention.reason
+
+
+def test_a_line_of_jobs_moves_the_advice_to_another_kind(advisor: Advisor, tmp_path: Path) -> None:
+    first = best(advisor, ask(advisor, tmp_path, STATE)).gpu_kind
+    name = {"h100-80": "h100", "h200-141": "h200", "l40s-48": "l40s"}[first]
+    job = QueuedJob((f"gpu_{name}",), name, 8, running=True, end_s=int(NOW_S + 20 * DAY_S))
+    full = replace(
+        STATE,
+        nodes=tuple(nodes(k, used=8 if k == name else 0) for k in ("h100", "h200", "l40s")),
+        jobs=(job,),
+    )
+    advice = advisor.advise(ask(advisor, tmp_path, full))
+    assert advice.recommendation.ranked[0].arm.gpu_kind != first
+    assert advice.cluster is not None
+    waits = {arm.gpu_kind: found.wait.median_h for arm, found in advice.cluster.arms.items()}
+    assert waits[first] == pytest.approx(240.0, abs=1.0)
+    costs = {r.arm.gpu_kind: r.utility.queue_usd for r in advice.recommendation.ranked}
+    assert costs[first] > 200.0
+
+
+def test_gpus_that_no_kind_answers_to_leave_the_cluster_aside(
+    advisor: Advisor, tmp_path: Path
+) -> None:
+    odd = ClusterState(NOW_S, (nodes("abacus"),))
+    advice = advisor.advise(ask(advisor, tmp_path, odd))
+    assert advice.cluster is not None
+    assert "names no GPU that the catalogue knows" in advice.cluster.notes[0]
+    assert advice.recommendation.ranked
+
+
+@pytest.mark.parametrize(
+    ("gpu", "features", "kinds"),
+    [
+        ("a100", ("a100", "hbm40"), ("a100-40",)),
+        ("a100", ("a100-80gb",), ("a100-80",)),
+        ("a100", (), ("a100-40", "a100-80")),
+        ("nvidia_h100_80gb_hbm3", (), ("h100-80",)),
+        ("", ("gpu", "h200"), ("h200-141",)),
+        ("1g.10gb", ("h100",), ("h100-80.mig-1g.10gb",)),
+        ("abacus", ("intel",), ()),
+    ],
+)
+def test_a_schedulers_name_is_settled_by_features_then_by_the_sites_kinds(
+    gpu: str, features: tuple[str, ...], kinds: tuple[str, ...]
+) -> None:
+    naming = GpuNaming(Catalog.load(), ("a100-40", "a100-80", "h100-80"))
+    assert naming.kinds(gpu, features) == kinds
+    node = ClusterNode("n", ("IDLE",), ("p",), (GpuCount(gpu, 2),), features=features)
+    assert [g.kinds for g in name_gpus(ClusterState(0.0, (node,)), naming)] == [kinds] * bool(kinds)
+
+
+class TestDigest:
+    def jobs(self, n: int = 400) -> list[ClusterJob]:
+        """One node of eight: every other job waits an hour, a third of those of four fail."""
+        made = []
+        for i in range(n):
+            eligible = int(NOW_S) - 20 * DAY_S + i * 3600
+            start = eligible + (3600 if i % 2 else 0)
+            made.append(
+                ClusterJob(
+                    "t", "lab", str(i + 1), "FAILED" if i % 6 == 1 else "COMPLETED", "h100",
+                    4 if i % 2 else 1, partition="gpu_h100", submit_s=eligible,
+                    eligible_s=eligible, start_s=start, end_s=start + 1800, elapsed_s=1800,
+                    time_limit_s=7200,
+                )
+            )  # fmt: skip
+        return made
+
+    def test_rates_and_waits_are_those_of_the_history(self, tmp_path: Path) -> None:
+        Store.open(tmp_path, log_name=CLUSTER_LOG_NAME).append(self.jobs(), now_s=NOW_S)
+        digest = refresh_digest(tmp_path, now_s=NOW_S, freshness_s=FRESHNESS_S)
+        rates = {c.n_gpus: c.successes / c.attempts for c in digest.cluster}
+        assert rates[1] == 1.0
+        assert rates[4] == pytest.approx(2 / 3, abs=0.05)
+        waits = {w.n_gpus: w.quantiles_s for w in digest.waits}
+        assert waits == {1: (0.0, 0.0, 0.0), 4: (3600.0, 3600.0, 3600.0)}
+        assert digest.wait_model is not None
+
+    def test_it_is_kept_until_a_log_grows(self, tmp_path: Path) -> None:
+        store = Store.open(tmp_path, log_name=CLUSTER_LOG_NAME)
+        store.append(self.jobs(100), now_s=NOW_S)
+        first, note = read_digest(tmp_path, now_s=NOW_S, freshness_s=FRESHNESS_S)
+        assert note == ""
+        assert read_digest(tmp_path, now_s=NOW_S + 9, freshness_s=FRESHNESS_S)[0] == first
+        store.append(self.jobs(101)[-1:], now_s=NOW_S)
+        assert read_digest(tmp_path, now_s=NOW_S + 9, freshness_s=FRESHNESS_S)[0] != first
+
+    def test_a_long_log_is_left_to_the_harvest_and_that_is_said(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        Store.open(tmp_path, log_name=CLUSTER_LOG_NAME).append(self.jobs(100), now_s=NOW_S)
+        monkeypatch.setattr("omnipilot.advisor.digest.QUICK_BYTES", 1000)
+        digest, note = read_digest(tmp_path, now_s=NOW_S, freshness_s=FRESHNESS_S)
+        assert digest.cluster == ()
+        assert "omnipilot collect" in note
+
+    @pytest.mark.parametrize("data", [b"", b"{}x", b'{"version": 99}', b"\xff"])
+    def test_a_damaged_one_is_made_anew(self, data: bytes, tmp_path: Path) -> None:
+        Store.open(tmp_path, log_name=CLUSTER_LOG_NAME).append(self.jobs(100), now_s=NOW_S)
+        (tmp_path / DIGEST_NAME).write_bytes(data)
+        assert read_digest(tmp_path, now_s=NOW_S, freshness_s=FRESHNESS_S)[0].cluster
+
+    def test_the_sites_own_failures_count_against_the_arm(
+        self, advisor: Advisor, tmp_path: Path
+    ) -> None:
+        def start(status: str, i: int) -> StartupRun:
+            return StartupRun(
+                "site", "m", "vllm", "h100-80", 1, "fp8", status, {"cold_start_s": float(i)}
+            )
+
+        store = Store.open(advisor.home)
+        rows = [start("error", i) for i in range(10)]
+        rows += [start("unfinished", i) for i in range(10, 20)]
+        store.append([*rows, GpuSnapshot("t", "h100", 8, {}, at_s=NOW_S)], now_s=NOW_S)
+        advice = advisor.advise(ask(advisor, tmp_path, STATE))
+        assert advice.cluster is not None
+        chances = {
+            (a.gpu_kind, a.tensor_parallel, a.precision): o.chance.probability
+            for a, o in advice.cluster.arms.items()
+        }
+        assert chances["h100-80", 1, "fp8"] == pytest.approx(0.95 * 20 / 30, abs=0.01)
+        assert chances["h100-80", 2, "fp8"] == pytest.approx(0.95, abs=0.01)
+
+    def test_without_a_cluster_the_history_tells_the_wait(self, advisor: Advisor) -> None:
+        store = Store.open(advisor.home, log_name=CLUSTER_LOG_NAME)
+        store.append(self.jobs(), now_s=NOW_S)
+        request = ServingRequest("Qwen/Qwen2.5-7B-Instruct", 200, 4096, 3072, 1024)
+        advice = advisor.advise(Question(request, gpus=("h100",), now_s=NOW_S))
+        assert advice.cluster is not None
+        waits = {a.tensor_parallel: o.wait for a, o in advice.cluster.arms.items()}
+        assert waits[4].median_h == 1.0
+        assert waits[1].median_h == 0.0
+        assert "history" in waits[4].note
+
+
+class TestDoctor:
+    def results(
+        self, advisor: Advisor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> dict[str, CheckResult]:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        return {r.name: r for r in examine(advisor, Surroundings(time.time(), 2.0))}
+
+    def test_a_laptop_without_slurm_has_nothing_that_failed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        found = self.results(Advisor(tmp_path / "home"), monkeypatch, tmp_path)
+        assert list(found) == [
+            "settings", "slurm", "accounting", "jobstats", "prometheus", "stores", "history",
+            "base model", "salt", "prices",
+        ]  # fmt: skip
+        assert {r.state for r in found.values()} == {"ok", "skipped", "warning"}
+        assert found["base model"].state == "ok"
+        assert "defaults" in found["prices"].found
+
+    def test_one_check_that_fails_leaves_the_others(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        home = tmp_path / "home"
+        home.mkdir()
+        (home / "settings.toml").write_text("nonsense = 1\n", encoding="utf-8")
+        key = home / "secret.key"
+        key.write_bytes(bytes(32))
+        key.chmod(0o644)
+        found = self.results(Advisor(home), monkeypatch, tmp_path)
+        assert found["settings"].state == "failed"
+        assert "nonsense" in found["settings"].found
+        assert found["salt"].state == "failed"
+        assert "chmod 600" in found["salt"].advice
+        assert found["base model"].state == "ok"
+        assert found["stores"].state == "ok"
+
+    def test_prices_of_long_ago_are_said_to_be(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        home = tmp_path / "home"
+        home.mkdir()
+        path = home / "settings.toml"
+        path.write_text("pue = 1.2\n[price_usd_per_gpu_h]\nh100-80 = 2.0\n", encoding="utf-8")
+        assert (
+            "are the defaults" in self.results(Advisor(home), monkeypatch, tmp_path)["prices"].found
+        )
+        old_s = time.time() - 400 * DAY_S
+        os.utime(path, (old_s, old_s))
+        prices = self.results(Advisor(home), monkeypatch, tmp_path)["prices"]
+        assert (prices.state, "400 days" in prices.found) == ("warning", True)
+
+    @pytest.mark.parametrize(
+        ("script", "state", "words"),
+        [
+            ("echo 'sacct: error: Connection refused' >&2; exit 1", "failed", "Connection refused"),
+            ("exec sleep 30", "failed", "did not answer"),
+            ("echo 1", "ok", "1 jobs"),
+            ("true", "warning", "no job"),
+        ],
+    )
+    def test_accounting_is_told_apart(
+        self, script: str, state: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        path = folder / "sacct"
+        path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        path.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+        found = {r.name: r for r in examine(Advisor(tmp_path / "home"), Surroundings(0.0, 0.5))}
+        assert found["accounting"].state == state
+        assert words in found["accounting"].found
