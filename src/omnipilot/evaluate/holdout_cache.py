@@ -123,7 +123,7 @@ def _path(home: Path, digest: str) -> Path:
 def _read(path: Path, digest: str) -> HeldOut | None:
     """Give a kept answer; None where there is none, or it is damaged or answers something else."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             if str(file[_DIGEST]) != digest:
                 return None
             values: dict[str, Any] = {
