@@ -75,6 +75,9 @@ software_options = stack(
                  help="Environment module to load first; repeatable."),
     click.option("--env", "environment", type=Setting(), multiple=True,
                  help="Variable of the server's environment; repeatable."),
+    click.option("--engine-arg", "engine_arguments", multiple=True, metavar="TEXT",
+                 help="Further argument of the engine, as --engine-arg=--trust-remote-code; "
+                      "repeatable."),
 )  # fmt: skip
 
 job_options = stack(
@@ -112,6 +115,7 @@ def software_of(options: dict[str, Any]) -> Software:
         venv=absolute(options.pop("venv")),
         modules=tuple(options.pop("modules")),
         environment=tuple(options.pop("environment")),
+        arguments=tuple(options.pop("engine_arguments")),
     )
 
 

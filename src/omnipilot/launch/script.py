@@ -53,7 +53,7 @@ def serve_arguments(spec: LaunchSpec) -> list[str]:
     ]  # fmt: skip
     if said.kv_dtype != "auto":
         arguments += ["--kv-cache-dtype", said.kv_dtype]
-    return [*arguments, *said.arguments]
+    return [*arguments, *said.arguments, *spec.software.arguments]
 
 
 def bench_arguments(spec: LaunchSpec) -> list[str]:

@@ -34,6 +34,7 @@ class Software:
         venv: folder of a virtual environment.
         modules: environment modules, loaded first.
         environment: further variables of the operator, (name, value).
+        arguments: further arguments of the engine's command line.
 
     Raises:
         BadInputError: both an image and a venv, or a name that is none.
@@ -43,6 +44,7 @@ class Software:
     venv: str = ""
     modules: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
+    arguments: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.image and self.venv:
@@ -50,8 +52,8 @@ class Software:
         for name, value in self.environment:
             if not _VARIABLE.fullmatch(name) or "\0" in value:
                 raise BadInputError(f"'{name[:80]}' is no name of a variable: --env NAME=VALUE")
-        for text in (self.image, self.venv, *self.modules):
-            _check_text(text, "a path or module")
+        for text in (self.image, self.venv, *self.modules, *self.arguments):
+            _check_text(text, "a path, module or argument")
 
 
 @dataclass(frozen=True, slots=True)
