@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.domain import InferenceRun, UsageError
-from omnipilot.store import ReadTally, Store, is_usable
-from omnipilot.store.log import row_of_line
 
 if TYPE_CHECKING:
     from omnipilot.advisor.advisor import Advisor
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SiteRuns", "site_runs"]
 
+_LOG_NAME: Final = "history.jsonl"
 _KIND: Final = b'"kind":"inference_run"'
 _THROUGHPUT: Final = "aggregate_tokens_per_s"
 
@@ -54,6 +53,11 @@ def site_runs(advisor: Advisor, model: ModelArch) -> tuple[SiteRuns, ...]:
     Raises:
         StateError: the store cannot be read.
     """
+    if not (advisor.home / _LOG_NAME).exists():
+        return ()
+    from omnipilot.store import ReadTally, Store  # noqa: PLC0415 - most sites ask without rows
+    from omnipilot.store.log import row_of_line  # noqa: PLC0415 - same
+
     needles = {name.split("/")[-1].encode() for name in (model.model_id, model.base_id)}
     groups: dict[tuple[object, ...], list[tuple[InferenceRun, float]]] = {}
     tally = ReadTally()
@@ -90,6 +94,8 @@ def _same_model(advisor: Advisor, name: str, model: ModelArch) -> bool:
 
 
 def _summary(kind: str, runs: list[tuple[InferenceRun, float]]) -> SiteRuns:
+    from omnipilot.store import is_usable  # noqa: PLC0415 - as above
+
     first = runs[0][0]
     rates = [run.labels[_THROUGHPUT] for run, _ in runs
              if is_usable(run) and _THROUGHPUT in run.labels]  # fmt: skip
