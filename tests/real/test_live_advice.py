@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from omnipilot.advisor import Advisor
 from omnipilot.cli import app
 from omnipilot.collect.live import ask_starts, read_cluster
+from omnipilot.costmodel.bundle import base_model_path
+from omnipilot.costmodel.predict import CostModel
 from omnipilot.domain import GpuHealth
 from omnipilot.store import Store
 
@@ -27,9 +30,18 @@ REQUEST = (
 H100_NODES = ("h100n1", "h100n2")
 
 
+@pytest.fixture(scope="module")
+def base_model() -> CostModel:
+    """The shipped model, read once."""
+    return CostModel.load(base_model_path())
+
+
 @pytest.fixture
-def cluster(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
+def cluster(
+    slurm: SlurmCluster, base_model: CostModel, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SlurmCluster]:
     """An idle cluster that this process asks; idle again afterwards."""
+    monkeypatch.setattr(Advisor, "model", property(lambda _: base_model))
     for name in ("PATH", "SLURM_CONF"):
         monkeypatch.setenv(name, slurm.environment[name])
     monkeypatch.setenv("OMNIPILOT_LIVE", "1")

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 from omnipilot.decide.launch_chance import LaunchChance, LaunchOdds
 from omnipilot.decide.placement import NoPlace, places_for
 from omnipilot.decide.priors import LaunchCounts
-from omnipilot.decide.queue_plan import plan_start
+from omnipilot.decide.queue_plan import PlannedQueue
 from omnipilot.decide.waits import WaitEstimate, WaitEvidence, estimate_wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from omnipilot.advisor.cluster_now import ClusterNow
-    from omnipilot.decide.placement import Place
+    from omnipilot.decide.placement import ClusterView, Place
     from omnipilot.decide.priors import LaunchPrior
     from omnipilot.domain import Arm, FitVerdict, ServingRequest
     from omnipilot.domain.cluster import StartEstimate
@@ -82,6 +82,8 @@ class Outlook:
         self._now = now
         self._default_success = default_success
         self.limit_s = request.duration_h * 3600.0 + _MARGIN_S
+        self._plans: dict[tuple[str, str, int, int], PlannedQueue] = {}
+        self._homes: dict[tuple[str, int], tuple[Place, WaitEstimate] | NoPlace] = {}
 
     @property
     def is_live(self) -> bool:
@@ -103,7 +105,19 @@ class Outlook:
         if self._now.view is None:
             wait = self._from_history(kind, n)
             return ArmOutlook(None, wait, self._chance(arm, fit, memory_gib, 1.0))
-        places = places_for(self._now.view, kind, n, self.limit_s)
+        home = self._homes.get((kind, n))
+        if home is None:
+            home = self._homes[kind, n] = self._home(self._now.view, kind, n)
+        if isinstance(home, NoPlace):
+            return home
+        place, wait = home
+        return ArmOutlook(place, wait, self._chance(arm, fit, memory_gib, place.success_factor))
+
+    def _home(
+        self, view: ClusterView, kind: str, n_gpus: int
+    ) -> tuple[Place, WaitEstimate] | NoPlace:
+        """The partition for a number of GPUs, and the wait there."""
+        places = places_for(view, kind, n_gpus, self.limit_s)
         if isinstance(places, NoPlace):
             return places
         allowed = [p for p in places if not self._refused(p)]
@@ -112,8 +126,7 @@ class Outlook:
             why = start.refusal if start else ""
             return NoPlace("refused", f"Slurm refuses {places[0].partition}: {why}")
         sure = [p for p in allowed if not p.preemptible] or allowed
-        place, wait = min(((p, self._wait(p)) for p in sure), key=lambda pair: pair[1].expected_h)
-        return ArmOutlook(place, wait, self._chance(arm, fit, memory_gib, place.success_factor))
+        return min(((p, self._wait(p)) for p in sure), key=lambda pair: pair[1].expected_h)
 
     def ask(self, outlooks: Iterable[ArmOutlook]) -> bool:
         """Ask Slurm when the given arms would start, those that are not free now.
@@ -137,6 +150,7 @@ class Outlook:
         answers = ask_starts(shapes, limit_s=self.limit_s, timeout_s=self._now.timeout_s)
         for a in answers:
             self._now.starts[a.partition, a.gpu, a.n_gpus, self.limit_s] = a
+        self._homes.clear()
         return bool(answers)
 
     def report(self, arms: dict[Arm, ArmOutlook]) -> ClusterReport:
@@ -181,18 +195,28 @@ class Outlook:
 
     def _wait(self, place: Place) -> WaitEstimate:
         digest = self._now.digest
-        plan = plan_start(place.pool, place.n_gpus, self.limit_s)
         start = self._start(place)
-        planned_s = 0.0 if place.free_now else plan.behind_all_s
+        planned_s = first_s = 0.0
+        if not place.free_now:
+            plan = self._plan(place).start(place.n_gpus, self.limit_s)
+            # Free GPUs that are scattered over nodes serve no job: one has to end first.
+            next_s = min((end_s for end_s, _ in place.pool.running), default=0.0)
+            planned_s, first_s = plan.behind_all_s or next_s, plan.first_in_line_s or next_s
         if start is not None and start.start_s is not None:
             planned_s = max(start.start_s - self._now.now_s, 0.0)
         evidence = WaitEvidence(
             planned_s=planned_s,
-            first_in_line_s=min(plan.first_in_line_s, planned_s),
+            first_in_line_s=min(first_s, planned_s),
             past_s=self._past_s(place.partition, place.n_gpus),
             pending_ratio=place.pool.pending_gpu_h / max(place.pool.total, 1),
         )
         return estimate_wait(evidence, digest.wait_model)
+
+    def _plan(self, place: Place) -> PlannedQueue:
+        key = (place.partition, place.gpu, place.pool.total, place.pool.free)
+        if key not in self._plans:
+            self._plans[key] = PlannedQueue(place.pool)
+        return self._plans[key]
 
     def _past_s(self, partition: str, n_gpus: int) -> float | None:
         found = [

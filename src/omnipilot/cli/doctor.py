@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def doctor(home: Path | None, prometheus: str, timeout_s: float, form: str) -> int:
     """Check Slurm, stores, the model and prices.
 
-    Looks at what the advice rests on. Each check stands alone and ends in a word: ok, warning, failed or skipped, with what to do.
-    Exit code 1 means that one failed.
+    Looks at what the advice rests on. Each check stands alone and ends in a word: ok, warning,
+    failed or skipped, with what to do. Exit code 1 means that one failed.
 
     \b
     Example:

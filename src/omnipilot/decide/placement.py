@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from omnipilot.decide.queue_plan import DEFAULT_LIMIT_S, PoolNow
 
@@ -40,6 +40,13 @@ class NodeGpus:
     reason: str = ""
 
 
+class _Queue(NamedTuple):
+    """(Seconds left, GPUs) of jobs that run; (GPUs, limit) of those that wait, in their order."""
+
+    running: list[tuple[float, int]]
+    waiting: list[tuple[int, float]]
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     """The cluster with its GPUs named as the catalogue does and its nodes' health."""
@@ -48,6 +55,16 @@ class ClusterView:
     gpus: tuple[NodeGpus, ...]
     shield: Shield
     now_s: float
+    _queues: dict[tuple[str, str, frozenset[str]], _Queue] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def queue(self, partition: str, gpu: str, sharing: frozenset[str]) -> _Queue:
+        """Who holds GPUs of a kind in any partition of ``sharing``, and who waits in this one."""
+        key = (partition, gpu, sharing)
+        if key not in self._queues:
+            self._queues[key] = _queue(self, *key)
+        return self._queues[key]
 
     def partition(self, name: str) -> Partition | None:
         """One partition by its name."""
@@ -191,7 +208,7 @@ def _place(
         avoid=avoid,
         success_factor=factor,
         health=health[best[0].node].reason if factor < 1.0 else "",
-        pool=_pool(view, name, best, usable, n_gpus),
+        pool=_pool(view, name, best, usable),
         preemptible=_preemptible(view, partition, best),
         is_default=partition is not None and partition.is_default,
     )
@@ -216,21 +233,21 @@ def _preemptible(view: ClusterView, partition: Partition | None, nodes: Sequence
 
 
 def _pool(
-    view: ClusterView,
-    name: str,
-    nodes: Sequence[NodeGpus],
-    usable: Sequence[NodeGpus],
-    n_gpus: int,
+    view: ClusterView, name: str, nodes: Sequence[NodeGpus], usable: Sequence[NodeGpus]
 ) -> PoolNow:
-    """The queue for the GPUs: who holds some of that kind, and who waits for them.
+    queue = view.queue(name, nodes[0].gpu, frozenset(p for g in nodes for p in g.partitions))
+    return PoolNow(
+        total=sum(g.total for g in nodes),
+        free=sum(g.free for g in usable),
+        running=queue.running,
+        waiting=queue.waiting,
+    )
 
-    GPUs that are free but scattered over nodes serve no job of ``n_gpus``.
-    """
-    gpu = nodes[0].gpu
-    sharing = {p for g in nodes for p in g.partitions}
+
+def _queue(view: ClusterView, name: str, gpu: str, sharing: frozenset[str]) -> _Queue:
     running, waiting = [], []
     for job in view.state.jobs:
-        if not sharing.intersection(job.partitions) or (job.gpu and gpu and job.gpu != gpu):
+        if (job.gpu and gpu and job.gpu != gpu) or sharing.isdisjoint(job.partitions):
             continue
         if job.running:
             left_s = job.end_s - view.now_s if job.end_s else DEFAULT_LIMIT_S
@@ -238,14 +255,7 @@ def _pool(
         elif job.competes and name in job.partitions:
             limit_s = float(job.time_limit_s or DEFAULT_LIMIT_S)
             waiting += [(-job.priority, job.submit_s, job.n_gpus, limit_s)] * min(job.n_tasks, 100)
-    free = sum(g.free for g in usable)
-    scattered = not any(g.free >= n_gpus for g in usable)
-    return PoolNow(
-        total=sum(g.total for g in nodes),
-        free=min(free, n_gpus - 1) if scattered else free,
-        running=running,
-        waiting=[(n, limit_s) for _, _, n, limit_s in sorted(waiting)],
-    )
+    return _Queue(running, [(n, limit_s) for _, _, n, limit_s in sorted(waiting)])
 
 
 def _count(nodes: Sequence[NodeGpus], kind: str) -> str:

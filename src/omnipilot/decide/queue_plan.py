@@ -8,6 +8,7 @@ evidence of the wait and not the wait itself.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -15,10 +16,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["DEFAULT_LIMIT_S", "PoolNow", "QueuePlan", "plan_start"]
+__all__ = ["DEFAULT_LIMIT_S", "PlannedQueue", "PoolNow", "QueuePlan", "plan_start"]
 
 DEFAULT_LIMIT_S: Final = 86_400.0  # of a job without a time limit
 MOST_WAITING: Final = 200  # as bf_max_job_test bounds Slurm's own plan
+_MANY: Final = 200  # jobs from which ends are rounded up to a grid, as Slurm's bf_resolution does
+_GRID_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +70,34 @@ def plan_start(pool: PoolNow, n_gpus: int, limit_s: float) -> QueuePlan:
         >>> plan_start(pool, 2, 300.0)
         QueuePlan(behind_all_s=1800.0, first_in_line_s=600.0)
     """
-    if n_gpus > pool.total:
-        return QueuePlan(float("inf"), float("inf"))
-    profile = _Profile(pool.free, pool.running)
-    first_s = profile.earliest(n_gpus, limit_s)
-    for wanted, wanted_s in list(pool.waiting)[:MOST_WAITING]:
-        if wanted <= pool.total:
-            profile.take(profile.earliest(wanted, wanted_s), wanted, wanted_s)
-    return QueuePlan(profile.earliest(n_gpus, limit_s), first_s)
+    return PlannedQueue(pool).start(n_gpus, limit_s)
+
+
+class PlannedQueue:
+    """The plan of one pool, to ask about several jobs.
+
+    Args:
+        pool: who runs and who waits.
+    """
+
+    def __init__(self, pool: PoolNow) -> None:
+        running: Iterable[tuple[float, int]] = pool.running
+        if len(pool.running) > _MANY:
+            running = [(math.ceil(end_s / _GRID_S) * _GRID_S, n) for end_s, n in pool.running]
+        self._total = pool.total
+        self._running = _Profile(pool.free, running)
+        self._all = self._running.copy()
+        for wanted, wanted_s in pool.waiting[:MOST_WAITING]:
+            if wanted <= pool.total:
+                self._all.take(self._all.earliest(wanted, wanted_s), wanted, wanted_s)
+
+    def start(self, n_gpus: int, limit_s: float) -> QueuePlan:
+        """Plan the start of one more job; see :func:`plan_start`."""
+        if n_gpus > self._total:
+            return QueuePlan(float("inf"), float("inf"))
+        return QueuePlan(
+            self._all.earliest(n_gpus, limit_s), self._running.earliest(n_gpus, limit_s)
+        )
 
 
 class _Profile:
@@ -90,6 +113,12 @@ class _Profile:
                 self.free.append(self.free[-1] + n)
             else:
                 self.free[-1] += n
+
+    def copy(self) -> _Profile:
+        """The same, to be changed apart."""
+        other = _Profile(0, ())
+        other.times, other.free = list(self.times), list(self.free)
+        return other
 
     def earliest(self, n: int, length_s: float) -> float:
         """First time from which ``n`` GPUs stay free for ``length_s``."""
