@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omnipilot.collect.lines import open_lines
 from omnipilot.collect.records import Limits, Record, printable, read_records
 from omnipilot.domain.errors import BadInputError
 from omnipilot.domain.rejection import Rejection
@@ -147,6 +148,28 @@ def test_a_gzip_bomb_is_refused_by_its_ratio(file: Path) -> None:
     limits = Limits(expansion_floor_bytes=2**14)
     with pytest.raises(BadInputError, match="gzip bomb"):
         read(file, gzip.compress(b"0,0\n" * 2**16), limits)
+
+
+def test_the_ratio_counts_the_bytes_that_were_unpacked(file: Path) -> None:
+    # Random bytes after it do not hide that the beginning expands.
+    data = gzip.compress(b"0,0\n" * 2**18, 9) + gzip.compress(os.urandom(2**20).hex().encode(), 1)
+    with pytest.raises(BadInputError, match="gzip bomb"):
+        read(file, data)
+
+
+@given(
+    parts=st.lists(st.text("abc,1\n", min_size=1, max_size=300_000 // 100), min_size=1, max_size=4),
+    padding=st.integers(0, 600),
+    level=st.integers(0, 9),
+)
+def test_members_one_after_another_are_one_text(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[str], padding: int, level: int
+) -> None:
+    path = tmp_path_factory.mktemp("members") / "f"
+    packed = (gzip.compress(part.encode(), level) for part in parts)
+    path.write_bytes(b"".join(packed) + b"\0" * padding)
+    with open_lines(path, LIMITS, "a text") as lines:
+        assert lines.read_all() == "".join(parts).encode()
 
 
 def test_text_above_the_size_limit_is_refused(file: Path) -> None:

@@ -30,6 +30,8 @@ _PRINTED: Final = re.compile(r"\(([A-Za-z][\w.-]{0,60}) pid=(\d{1,10})\) ?")
 _PREFIX_CHARACTERS: Final = 400
 # The longest line that is read for what it says, the engine's settings, has some 10,000.
 _TEXT_CHARACTERS: Final = 65_536
+# Progress bars have some hundreds of updates on a line; the last ones tell what was reached.
+_MOST_PARTS: Final = 10_000
 
 
 class LogLine(NamedTuple):
@@ -61,9 +63,8 @@ def read_log_lines(path: Path, limits: Limits) -> Iterator[LogLine | Rejection]:
             if "\x1b" in text:
                 text = _COLOUR.sub("", text)
             if "\r" in text:
-                for part in text.split("\r"):
-                    yield _line(number, part)
-            else:
+                yield from (_line(number, part) for part in text.split("\r")[-_MOST_PARTS:] if part)
+            elif text:
                 yield _line(number, text)
 
 
