@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
+from omnipilot.cli import app
 from omnipilot.collect.identity import SiteKey
 from omnipilot.collect.sacct import collect_sacct
 from omnipilot.domain import ClusterJob
@@ -156,4 +158,27 @@ def test_a_second_harvest_adds_nothing_and_names_nobody(
         assert bool(report.accepted) is accepted
     text = store.path.read_text(encoding="utf-8")
     assert key.hashed("user", USER) in text
+    assert not [word for word in (USER, EMAIL, "qwen", str(slurm.folder)) if word in text]
+
+
+def test_the_command_harvests_the_running_slurm_once(
+    slurm: SlurmCluster,
+    submitted: dict[str, Submitted],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in slurm.environment.items():
+        monkeypatch.setenv(name, value)
+    command = ["collect", "sacct", "--home", str(tmp_path / "site"), "--format", "json"]
+    assert app.run([*command, "--since", "1d"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert (first["cluster"], first["rejected"], first["by_reason"]) == ("lab", 0, {})
+    assert app.run(command) == 0
+    second = json.loads(capsys.readouterr().out)
+    assert (second["accepted"], second["duplicate"]) == (0, first["accepted"])
+    store = Store(tmp_path / "site", log_name=CLUSTER_LOG_NAME)
+    rows = [stored.row for stored in store.rows()]
+    check([row for row in rows if isinstance(row, ClusterJob)], submitted, exit_codes=True)
+    text = store.path.read_text(encoding="utf-8")
     assert not [word for word in (USER, EMAIL, "qwen", str(slurm.folder)) if word in text]
