@@ -29,6 +29,10 @@ SUB_COMMANDS: Final[dict[str, SubCommand]] = {
         "evaluate_decision", "decision",
         "Compare the arm that we would take with the measured best one.",
     ),
+    "preference": SubCommand(
+        "evaluate_preference", "preference",
+        "Find the values of a token under which stated choices are the best ones.",
+    ),
 }  # fmt: skip
 
 
