@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import replace
@@ -22,6 +23,7 @@ from omnipilot.settings import Settings
 from omnipilot.store import CLUSTER_LOG_NAME, Store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from omnipilot.advisor.doctor import CheckResult
@@ -133,6 +135,98 @@ def test_a_schedulers_name_is_settled_by_features_then_by_the_sites_kinds(
     assert naming.kinds(gpu, features) == kinds
     node = ClusterNode("n", ("IDLE",), ("p",), (GpuCount(gpu, 2),), features=features)
     assert [g.kinds for g in name_gpus(ClusterState(0.0, (node,)), naming)] == [kinds] * bool(kinds)
+
+
+class TestAsking:
+    """Slurm's programs are shell scripts here."""
+
+    @pytest.fixture
+    def put(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+        def put(name: str, script: str) -> None:
+            path = folder / name
+            path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+            path.chmod(0o755)
+
+        full = [
+            {"name": f"n{i}", "state": ["ALLOCATED"], "partitions": ["first", "second"],
+             "gres": "gpu:h100:8", "gres_used": "gpu:h100:8"}
+            for i in range(2)
+        ]  # fmt: skip
+        put("sinfo", f"echo sinfo >>{tmp_path}/calls; echo '{json.dumps({'nodes': full})}'")
+        put("squeue", "echo '{\"jobs\": []}'")
+        put("scontrol", "echo PartitionName=first State=UP Default=YES; "
+            "echo PartitionName=second State=UP Default=NO")  # fmt: skip
+        return put
+
+    def live(self, now_s: float = NOW_S) -> Question:
+        request = ServingRequest("Qwen/Qwen2.5-7B-Instruct", 200, 4096, 3072, 1024)
+        return Question(request, live=True, now_s=now_s)
+
+    def test_a_refused_partition_gives_way_to_the_next(
+        self, advisor: Advisor, put: Callable[[str, str], None], tmp_path: Path
+    ) -> None:
+        put(
+            "sbatch",
+            f'echo asked >>{tmp_path}/asked; case "$*" in *partition=first*) echo \'allocation '
+            "failure: Invalid account or account/partition combination specified' >&2; exit 1;; "
+            f"*) echo 'sbatch: Job 9 to start at {NOW_S + 7200:.0f} using 1 processors' >&2;; esac",
+        )
+        advice = advisor.advise(self.live())
+        assert advice.cluster is not None
+        best_arm = advice.recommendation.ranked[0].arm
+        assert {o.place.partition for o in advice.cluster.arms.values() if o.place} >= {"second"}
+        place = advice.cluster.arms[best_arm].place
+        assert place is not None
+        asked = (tmp_path / "asked").read_text(encoding="utf-8").split()
+        assert 1 <= len(asked) <= 4
+
+    def test_what_sbatch_says_replaces_the_own_plan(
+        self, advisor: Advisor, put: Callable[[str, str], None]
+    ) -> None:
+        put("sbatch", f"echo 'sbatch: Job 9 to start at {NOW_S + 7200:.0f} using 1' >&2")
+        advice = advisor.advise(self.live())
+        assert advice.cluster is not None
+        waits = {o.wait.median_h for o in advice.cluster.arms.values()}
+        # Half of the two hours, as is assumed without a history; four hours where nobody was asked.
+        assert waits == {1.0, 4.0}
+
+    def test_a_second_advice_soon_after_asks_nobody(
+        self, advisor: Advisor, put: Callable[[str, str], None], tmp_path: Path
+    ) -> None:
+        put("sbatch", "exit 1")
+        for after_s, calls, origin in ((0.0, 1, "slurm"), (4.0, 1, "cache"), (6.0, 2, "slurm")):
+            report = advisor.advise(self.live(NOW_S + after_s)).cluster
+            assert report is not None
+            assert report.origin == origin
+            said = (tmp_path / "calls").read_text(encoding="utf-8").split()
+            assert len(said) == calls
+
+    def test_where_slurm_falls_silent_the_last_answer_is_used_for_four_minutes(
+        self, advisor: Advisor, put: Callable[[str, str], None]
+    ) -> None:
+        put("sbatch", "exit 1")
+        advisor.advise(self.live())
+        put("sinfo", "echo 'sinfo: error: Unable to contact slurm controller' >&2; exit 1")
+        soon = advisor.advise(self.live(NOW_S + 100)).cluster
+        late = advisor.advise(self.live(NOW_S + 300)).cluster
+        assert soon is not None
+        assert late is not None
+        assert (soon.origin, soon.age_s) == ("cache", 100.0)
+        assert "an answer of before is used" in soon.notes[0]
+        assert late.origin == "none"
+        assert "Unable to contact slurm controller" in late.notes[0]
+
+    def test_without_slurm_there_is_nothing_to_say(
+        self, advisor: Advisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        report = advisor.advise(self.live()).cluster
+        assert report is not None
+        assert (report.origin, report.notes) == ("none", ())
 
 
 class TestDigest:

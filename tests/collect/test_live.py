@@ -136,13 +136,13 @@ class TestJobs:
         assert (found.n_tasks, found.n_gpus, found.gpu) == (6, 2, "")
         assert found.partitions == ("a", "b")
 
-    def test_ten_thousand_jobs_take_less_than_half_a_second(self, shared_dir: Path) -> None:
+    def test_ten_thousand_jobs_are_read_in_two_seconds(self, shared_dir: Path) -> None:
         answer = json.loads(capture(shared_dir, "24.11", "squeue.json"))
         answer["jobs"] = [answer["jobs"][-1]] * 10_000
         data = json.dumps(answer).encode()
         before = time.process_time()
         assert len(read_jobs_json(data)) == 10_000
-        assert time.process_time() - before < 0.5
+        assert time.process_time() - before < 2.0
 
 
 class TestControl:

@@ -36,6 +36,9 @@ class TestPlan:
         assert plan_start(pool, 2, H).behind_all_s == 0.0
         assert plan_start(pool, 2, 1.5 * H).behind_all_s == 2 * H
 
+    def test_gpus_that_nothing_known_frees_are_never_had(self) -> None:
+        assert plan_start(PoolNow(total=8, free=1, running=[]), 2, H).behind_all_s == math.inf
+
     def test_more_gpus_than_there_are_never_start_and_hold_nobody_up(self) -> None:
         pool = PoolNow(total=4, free=0, running=[(H, 4)], waiting=[(8, H)])
         assert plan_start(pool, 8, H).behind_all_s == math.inf
@@ -49,8 +52,8 @@ class TestPlan:
     def test_a_longer_line_never_helps(
         self, running: list[tuple[float, int]], waiting: list[tuple[int, float]], n: int
     ) -> None:
-        held = sum(g for _, g in running)
-        total = held + 2
+        running = [*running, (0.0, 8)]
+        total = sum(g for _, g in running) + 2
         plans = [
             plan_start(PoolNow(total, 2, running, waiting[:k]), n, H).behind_all_s
             for k in range(len(waiting) + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,7 @@ __all__ = ["ArmOutlook", "ClusterReport", "Outlook"]
 
 # Asked of sbatch in one advice: each question takes a job number and some milliseconds.
 MOST_QUESTIONS: Final = 4
+_BUSY_H: Final = 4.0  # assumed wait for GPUs that are held by nobody knows whom
 _MARGIN_S: Final = 900.0  # of the time limit: cold start and clean-up
 # Refusals that waiting does not mend, in Slurm's words (slurm_errno.c).
 _FOR_GOOD: Final = ("invalid", "not permitted", "not allowed", "denied", "not available to")
@@ -103,7 +105,7 @@ class Outlook:
         """The outlook of one arm that fits."""
         kind, n = arm.gpu_kind, arm.tensor_parallel
         if self._now.view is None:
-            wait = self._from_history(kind, n)
+            wait = self._from_history((kind,), n)
             return ArmOutlook(None, wait, self._chance(arm, fit, memory_gib, 1.0))
         home = self._homes.get((kind, n))
         if home is None:
@@ -204,6 +206,9 @@ class Outlook:
             planned_s, first_s = plan.behind_all_s or next_s, plan.first_in_line_s or next_s
         if start is not None and start.start_s is not None:
             planned_s = max(start.start_s - self._now.now_s, 0.0)
+        if not math.isfinite(planned_s):
+            # Somebody holds the GPUs and the queue does not tell until when.
+            return self._from_history(self._kinds(place.gpu), place.n_gpus, _BUSY_H)
         evidence = WaitEvidence(
             planned_s=planned_s,
             first_in_line_s=min(first_s, planned_s),
@@ -224,11 +229,18 @@ class Outlook:
         ]
         return max(found, key=lambda w: w.jobs).quantiles_s[1] if found else None
 
-    def _from_history(self, kind: str, n_gpus: int) -> WaitEstimate:
+    def _from_history(
+        self, kinds: tuple[str, ...], n_gpus: int, default_h: float = 0.0
+    ) -> WaitEstimate:
         digest = self._now.digest
-        found = [w for w in digest.waits if w.n_gpus == n_gpus and kind in self._kinds(w.gpu)]
+        wanted = set(kinds)
+        found = [
+            w
+            for w in digest.waits
+            if w.n_gpus == n_gpus and not wanted.isdisjoint(self._kinds(w.gpu))
+        ]
         quantiles = max(found, key=lambda w: w.jobs).quantiles_s if found else None
-        return estimate_wait(WaitEvidence(None), digest.wait_model, quantiles)
+        return estimate_wait(WaitEvidence(None), digest.wait_model, quantiles, default_h)
 
     def _chance(
         self, arm: Arm, fit: FitVerdict, memory_gib: float, node_factor: float

@@ -48,7 +48,10 @@ class PoolNow:
 
 @dataclass(frozen=True, slots=True)
 class QueuePlan:
-    """Start of one more job: behind all that wait, and as if it were first in line; seconds."""
+    """Start of one more job: behind all that wait, and as if it were first in line; seconds.
+
+    Infinite where nothing that is known frees the GPUs.
+    """
 
     behind_all_s: float
     first_in_line_s: float
@@ -134,7 +137,7 @@ class _Profile:
             else:
                 return times[i]
             i = j + 1
-        return times[-1]
+        return times[-1] if free[-1] >= n else math.inf
 
     def take(self, start_s: float, n: int, length_s: float) -> None:
         """Hold ``n`` GPUs from ``start_s`` on."""
