@@ -174,7 +174,7 @@ class TestExplain:
         assert code == 0
         assert list(answer)[6:] == [
             "economics", "weights", "grounds", "evidence", "turning_points", "loads",
-            "assumptions",
+            "freshness", "assumptions",
         ]  # fmt: skip
         assert len(answer["grounds"]) == len(answer["ranked"])
 

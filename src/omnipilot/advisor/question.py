@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from omnipilot.costmodel.predict import Evidence
     from omnipilot.decide.economics import DecisionWeights, Economics
     from omnipilot.domain import Arm, ModelArch, Recommendation, ServingRequest
+    from omnipilot.store.evidence import MetricEvidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +99,10 @@ class Explanation:
     """Advice with its grounds.
 
     ``evidence`` are the measured cells nearest to the best arm, nearest first; ``loads`` tell who
-    wins at other loads.
+    wins at other loads; ``freshness`` is what the site knows of the best arm's GPU kind, by age.
     """
 
     advice: Advice
     evidence: tuple[Evidence, ...]
     loads: tuple[LoadChange, ...]
+    freshness: tuple[MetricEvidence, ...] = ()

@@ -48,6 +48,7 @@ def explain(home: Path | None, top: int, form: str, **options: Any) -> int:  # n
 def _emit(explanation: Explanation, top: int) -> None:
     from omnipilot.cli import advice_table as table  # noqa: PLC0415 - only this form renders
     from omnipilot.cli.fit_text import fit_lines  # noqa: PLC0415 - same
+    from omnipilot.cli.freshness_table import emit_freshness  # noqa: PLC0415 - same
     from omnipilot.cli.output import emit_heading, emit_lines  # noqa: PLC0415 - same
 
     advice = explanation.advice
@@ -60,6 +61,7 @@ def _emit(explanation: Explanation, top: int) -> None:
         emit_heading(f"How well is {ranked[0].arm.label} known?")
         emit_lines(_support_lines(ranked[0]))
         _emit_evidence(explanation)
+        emit_freshness(explanation.freshness)
         table.emit_cluster(advice, top)
         emit_heading("At other loads")
         emit_lines(
@@ -190,6 +192,7 @@ def _emit_json(explanation: Explanation) -> None:
                 }
                 for change in explanation.loads
             ],
+            "freshness": [dataclasses.asdict(m) for m in explanation.freshness],
             "assumptions": list(advice.assumptions),
         }
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from omnipilot.domain.rows import Row
 
-__all__ = ["MetricEvidence", "site_evidence"]
+__all__ = ["MetricEvidence", "one_reading", "site_evidence"]
 
 _TELEMETRY: Final = (b'"kind":"gpu_window"', b'"kind":"gpu_health"')
 # The cluster's log is as long as the site's history: its newest part tells how fresh it is.
@@ -126,6 +126,19 @@ def _weighed(
         weight=float(weights.max()),
         total_weight=total,
     )
+
+
+def one_reading(
+    metric: str, value: float, unit: str, *, age_s: float, window_s: float
+) -> MetricEvidence:
+    """Weigh a single reading, such as the cluster's present state.
+
+    Example:
+        >>> one_reading("gpus_free", 3.0, "GPUs", age_s=60.0, window_s=60.0).weight
+        0.5
+    """
+    weight = float(freshness_weights(np.array([age_s]), window_s)[0])
+    return MetricEvidence(metric, value, unit, 1, max(age_s, 0.0), window_s, weight, weight)
 
 
 def _telemetry(store: Store) -> Iterator[Row]:
