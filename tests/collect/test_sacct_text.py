@@ -162,6 +162,9 @@ def test_an_hour_lost_to_daylight_saving_is_no_contradiction(tmp_path: Path) -> 
     }  # fmt: skip
     (job,) = rows(collect(tmp_path / "a", text(local), zone=ZoneInfo("Europe/Berlin")))
     assert job.elapsed_s == 1200
+    # A job that ran for a minute cannot have ended forty minutes before it started.
+    short = local | {"ElapsedRaw": "60"}
+    assert codes(collect(tmp_path / "a", text(short))) == ["times contradictory"]
 
 
 @pytest.mark.parametrize(

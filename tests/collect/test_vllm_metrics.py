@@ -38,7 +38,7 @@ def page(
     kv: float = 0.5,
     model: str = "served",
     engine: str = "0",
-    start: float = 1000.0,
+    start: float = 1_795_958_000.0,
     kv_name: str = "vllm:kv_cache_usage_perc",
     itl_name: str = "vllm:inter_token_latency_seconds",
 ) -> str:
@@ -95,7 +95,7 @@ def window(folder: Path, *pages: str, start_s: float = 0, end_s: float = 0) -> S
 def test_one_page_tells_the_life_of_the_server(tmp_path: Path) -> None:
     item = window(tmp_path, page(20))
     assert (item.model, item.gpu, item.n_snapshots, item.start_s) == (
-        "Qwen/Qwen2.5-7B", "H100", 1, 1000.0,
+        "Qwen/Qwen2.5-7B", "H100", 1, 1_795_958_000.0,
     )  # fmt: skip
     assert (item.kv_dtype, item.memory_utilization_frac) == ("auto", 0.9)
     assert item.labels == pytest.approx({
@@ -152,7 +152,7 @@ def test_where_a_page_has_both_names_the_new_one_counts_once(tmp_path: Path) -> 
 
 
 def test_engines_of_one_model_add_up(tmp_path: Path) -> None:
-    both = page(20, kv=0.2) + page(20, engine="1", running=6, kv=0.7).split("1000.0\n", 1)[1]
+    both = page(20, kv=0.2) + page(20, engine="1", running=6, kv=0.7).split("8000.0\n", 1)[1]
     item = window(tmp_path, both)
     assert item.n_engines == 2
     assert (item.labels["running_peak"], item.labels["kv_cache_peak_frac"]) == (10, 0.7)
@@ -161,7 +161,7 @@ def test_engines_of_one_model_add_up(tmp_path: Path) -> None:
 
 
 def test_every_model_of_a_page_has_its_own_window(tmp_path: Path) -> None:
-    both = page(20, model="org/a") + page(40, model="org/b").split("1000.0\n", 1)[1]
+    both = page(20, model="org/a") + page(40, model="org/b").split("8000.0\n", 1)[1]
     items = collect(tmp_path, both)
     assert [(i.model, i.labels["requests"]) for i in items if isinstance(i, ServingWindow)] == [
         ("org/a", 20), ("org/b", 40),
@@ -179,7 +179,7 @@ def test_a_size_of_the_cache_that_is_told_is_taken(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("first", "last"),
-    [(page(120), page(20)), (page(20), page(120, start=2000.0))],
+    [(page(120), page(20)), (page(20), page(120, start=1_795_959_000.0))],
     ids=["counters fell", "another start time"],
 )
 def test_a_restart_within_the_window_is_refused(tmp_path: Path, first: str, last: str) -> None:
@@ -238,6 +238,15 @@ def test_a_model_of_a_few_stray_lines_is_no_window(tmp_path: Path) -> None:
 def test_a_page_without_vllm_metrics_is_told(tmp_path: Path, text: str) -> None:
     with pytest.raises(BadInputError, match="vLLM"):
         collect(tmp_path, text)
+
+
+@pytest.mark.parametrize("start", [0.5, 5_795_958_000.0])
+def test_a_start_before_2000_or_after_2100_is_refused(tmp_path: Path, start: float) -> None:
+    refused, item = collect(tmp_path, page(start=start))
+    assert isinstance(refused, Rejection)
+    assert refused.code == "time out of range"
+    assert isinstance(item, ServingWindow)
+    assert item.start_s == 0
 
 
 def test_every_label_is_declared(tmp_path: Path) -> None:

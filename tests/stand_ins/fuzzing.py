@@ -260,7 +260,9 @@ def soundness(row: Row) -> list[str]:
             elif not 0 <= value <= (1.0 if _UNIT_OF[label] == "fraction" else 1e18):
                 faults.append(f"{label} is {value}")
     start, end = getattr(row, "start_s", 0), getattr(row, "end_s", 0)
-    if start and end and end < start:
+    # Local clocks that went back in between make an hour less of it, as the time it ran tells.
+    hour_back = getattr(row, "elapsed_s", 0) >= end - start + 3590
+    if start and end and end < start and not hour_back:
         faults.append("ends before it begins")
     shares = getattr(row, "gpu_utilization_frac", ())
     if any(not 0 <= share <= 1 for share in shares):

@@ -149,9 +149,13 @@ def _check_times(record: JobRecord) -> None:
     if not record.end_s:
         raise FieldError("End blank", "the job has ended and has no end time")
     slack_s = _LOCAL_SLACK_S if record.local_times else _CLOCK_SLACK_S
-    if record.start_s and record.end_s < record.start_s - (slack_s - _CLOCK_SLACK_S):
-        raise FieldError("times contradictory", "the job ended before it started")
     elapsed_s = record.elapsed_s
+    if record.start_s and record.end_s < record.start_s:
+        # Where local clocks went back meanwhile, the time that it ran tells so.
+        back_s = slack_s - _CLOCK_SLACK_S
+        ran_s = record.end_s - record.start_s + back_s
+        if not back_s or elapsed_s is None or not 0 <= ran_s - elapsed_s <= _CLOCK_SLACK_S:
+            raise FieldError("times contradictory", "the job ended before it started")
     if elapsed_s is None:
         return
     # Suspended time is not counted as elapsed, so only too much of it is wrong.

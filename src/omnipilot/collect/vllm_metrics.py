@@ -53,6 +53,7 @@ _REQUIRED: Final = (_RUNNING, *(names for key, names in _COUNTERS if key != "pre
 _QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 _CONFIG: Final = "vllm:cache_config_info"
 _STARTED: Final = "process_start_time_seconds"
+_EARLIEST_S, _LATEST_S = 946_684_800, 4_102_444_800  # 2000 and 2100
 
 _VALUES: Final = frozenset(
     (*_KV_USAGE, *_RUNNING, *_WAITING, *_PREFIX_HITS, *_PREFIX_QUERIES, *_ENDED,
@@ -146,8 +147,7 @@ def collect_vllm_metrics(
 
 def _take(snapshot: _Snapshot, sample: Sample) -> Rejection | None:
     if sample.name == _STARTED:
-        snapshot.started_s = sample.value
-        return None
+        return _take_start(snapshot, sample)
     if sample.name == _CONFIG:
         snapshot.config = snapshot.config or sample.labels
         return None
@@ -166,6 +166,14 @@ def _take(snapshot: _Snapshot, sample: Sample) -> Rejection | None:
         histogram.cumulative[bound] = sample.value
     else:
         return _repeated(sample)
+    return None
+
+
+def _take_start(snapshot: _Snapshot, sample: Sample) -> Rejection | None:
+    if not _EARLIEST_S <= sample.value < _LATEST_S:
+        reason = f"{_STARTED} lies before 2000 or after 2100"
+        return Rejection(sample.line, reason, "time out of range")
+    snapshot.started_s = sample.value
     return None
 
 
