@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import pytest
 from dcgm_stand_in import SERVE_END_S, SERVE_START_S, answer, page, series, slow_start
 
 from omnipilot.cli import app
-from omnipilot.domain import ClusterJob, InferenceRun, StartupRun
+from omnipilot.domain import ClusterJob, InferenceRun, ServingWindow, StartupRun
 from omnipilot.store import CLUSTER_LOG_NAME, Store
 
 if TYPE_CHECKING:
@@ -184,6 +185,30 @@ def test_a_run_is_joined_with_its_start_telemetry_and_job(
     run(capsys, "data", "join", run_hash, "--home", home, "--job", "12")
     kinds = run_json(capsys, "data", "stats", "--home", home)["by_kind"]
     assert kinds["labelled_run"] == 1
+
+
+def test_what_may_be_of_another_run_is_not_joined_by_guess(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = dataclasses.replace(RUN, concurrency=64.0)
+    window = ServingWindow(
+        source="site", model=RUN.model, engine="vllm", gpu="", n_gpus=0, precision="bf16",
+        labels={"kv_cache_peak_frac": 0.9},
+    )  # fmt: skip
+    later = dataclasses.replace(START, labels={"cold_start_s": 90.0})
+    store = Store.open(home)
+    store.append([RUN, other, START, later, window], now_s=50.0)
+    run_hash, start_hash = (
+        next(s.content_hash for s in store.rows() if s.row == row) for row in (RUN, later)
+    )
+    row = run_json(capsys, "data", "join", run_hash, "--home", home)
+    assert row["label_sources"] == {"ttft_p50_s": "run"}
+    assert row["left_out"] == [
+        "log: 2 starts came with the run, name one by --with",
+        "metrics: 1 windows came with 2 runs, name one by --with",
+    ]
+    row = run_json(capsys, "data", "join", run_hash, "--home", home, "--with", start_hash[:8])
+    assert (row["labels"]["cold_start_s"], row["left_out"]) == (90, [])
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from omnipilot.collect.dcgm import Telemetry, Window, collect_dcgm, rows_of_series
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from omnipilot.advisor.advisor import Advisor
     from omnipilot.collect.prometheus_json import Series
     from omnipilot.collect.prometheus_server import PrometheusServer
+    from omnipilot.domain import Row
     from omnipilot.store import ImportReport, StoredRow
     from omnipilot.store.join import Source
 
@@ -196,8 +197,8 @@ def join(
 ) -> LabelledRun:
     """Join a stored run with stored rows of its log, metrics, telemetry and job, and store it.
 
-    The telemetry and accounting of the job are found by its number. Rows of a start and of a
-    serving window that were taken in together with the run are found by that.
+    The telemetry and accounting of the job are found by its number. Where no start and no serving
+    window is named, those that were taken in together with the run are found by that.
 
     Args:
         advisor: the site.
@@ -216,7 +217,10 @@ def join(
     if not isinstance(run, InferenceRun):
         raise UsageError(f"{run_hash} is a row of kind {run.kind}, not inference_run")
     sources = [_source(_find_anywhere(advisor.home, other)) for other in others]
-    sources += _taken_in_together(store, found)
+    notes: tuple[str, ...] = ()
+    if not any(isinstance(source, StartupRun | ServingWindow) for source in sources):
+        together, notes = _taken_in_together(store, found)
+        sources += together
     if when.job_id:
         sources += _of_job(advisor.home, when)
     joined = join_run(
@@ -227,6 +231,7 @@ def join(
         advisor.settings.freshness_s,
         same_gpu=lambda one, other: _same_kind(advisor, one, other, run.gpu_memory_gb),
     )
+    joined = replace(joined, left_out=(*joined.left_out, *notes))
     Store.open(advisor.home).append([joined], now_s)
     return joined
 
@@ -269,11 +274,32 @@ def _find(store: Store, text: str) -> StoredRow:
     return next(iter(found.values()))
 
 
-def _taken_in_together(store: Store, run: StoredRow) -> Iterator[Source]:
-    for needle in (b'"kind":"startup_run"', b'"kind":"serving_window"'):
-        for stored in _stored(store, needle):
-            if stored.ingested_at_s == run.ingested_at_s:
-                yield _source(stored)
+def _taken_in_together(store: Store, run: StoredRow) -> tuple[list[Source], tuple[str, ...]]:
+    """Find the start and the serving window that were taken in with a run, as a launch does.
+
+    Several of a kind may be of other runs, and a window over several runs is none of one: then
+    they are left out, with the reason.
+    """
+    together: dict[str, list[Row]] = {}
+    needle = f'"ingested_at_s":{run.ingested_at_s!r},'.encode()
+    for stored in _stored(store, needle):
+        if stored.ingested_at_s == run.ingested_at_s:
+            together.setdefault(stored.row.kind, []).append(stored.row)
+    runs, starts = together.get("inference_run", []), together.get("startup_run", [])
+    windows = together.get("serving_window", [])
+    sources: list[Source] = []
+    notes = []
+    if len(starts) == 1:
+        sources += [row for row in starts if isinstance(row, StartupRun)]
+    elif starts:
+        notes.append(f"log: {len(starts)} starts came with the run, name one by --with")
+    if len(windows) == 1 and len(runs) == 1:
+        sources += [row for row in windows if isinstance(row, ServingWindow)]
+    elif windows:
+        notes.append(
+            f"metrics: {len(windows)} windows came with {len(runs)} runs, name one by --with"
+        )
+    return sources, tuple(notes)
 
 
 def _of_job(home: Path, when: RunTime) -> Iterator[Source]:
