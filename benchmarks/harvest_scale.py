@@ -32,8 +32,8 @@ END_S: Final = 1_790_000_000
 DAY_S: Final = 86_400
 # Partition, GPU kind, GPUs a node, GiB of one GPU, weight.
 PARTITIONS: Final = (
-    ("gpu_a100", "a100", 4, 80, 40), ("gpu_h100", "h100", 8, 80, 25), ("gpu_h200", "h200", 8, 141, 10),
-    ("gpu_mig", "3g.40gb", 1, 40, 10), ("cpu", "", 0, 0, 15),
+    ("gpu_a100", "a100", 4, 80, 40), ("gpu_h100", "h100", 8, 80, 25),
+    ("gpu_h200", "h200", 8, 141, 10), ("gpu_mig", "3g.40gb", 1, 40, 10), ("cpu", "", 0, 0, 15),
 )  # fmt: skip
 # State, exit code, who ended it, weight.
 STATES: Final = (
@@ -106,7 +106,8 @@ def write_accounting(path: Path, n_jobs: int, seed: int = 4) -> None:
                 stream.write(
                     f"{job}|{job}|della|{users[who]}|lab{who % 300}|{partition}|"
                     f"{state.format(uid=1000 + who)}|{code}|{submit_s}|{eligible_s}|{start_s}|"
-                    f"{start_s + elapsed_s}|{elapsed_s}|1440|1|{cpus}|{tres}|{tres}|{comment}|{name}\n"
+                    f"{start_s + elapsed_s}|{elapsed_s}|1440|1|{cpus}|{tres}|{tres}|{comment}|"
+                    f"{name}\n"
                 )
 
 
@@ -139,7 +140,9 @@ def main() -> None:
             begin_s = time.perf_counter()
             write_accounting(text, n_jobs)
             wrote_s = time.perf_counter() - begin_s
-            print(f"{n_jobs:,} jobs, {text.stat().st_size / 2**20:,.0f} MiB (made in {wrote_s:.0f} s)")
+            print(
+                f"{n_jobs:,} jobs, {text.stat().st_size / 2**20:,.0f} MiB (made in {wrote_s:.0f} s)"
+            )
             harvest = ("collect", "sacct", str(text), "--home", home)
             took_s = timed("harvest", *harvest)
             print(f"  {n_jobs / took_s:,.0f} jobs/s")

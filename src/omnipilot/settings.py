@@ -40,6 +40,7 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "lost_setup_h": (0.0, 1e3),
     "storage_bytes_per_s": (1e6, 1e13),
     "slurm_timeout_s": (0.1, 600.0),
+    "launch_min_runtime_s": (0.0, 1e7),
 }
 _TABLE_RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "price_usd_per_gpu_h": (0.0, 1e4),
@@ -55,7 +56,16 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
         "gpus_free", "queue", "node_health", "power", "activity", "launch_success", "queue_wait",
     ),
 }  # fmt: skip
-VALID_KEYS: Final = ("gpu_kinds", *_RANGES, *_TABLE_RANGES)
+# Settings and tables that are texts, with what each may be.
+_TEXTS: Final[Mapping[str, str]] = {
+    "launch_user_cancel": "excluded|failure|runtime",
+    "spark_master": r"|[\w:/.,\[\]*-]{1,255}",
+}
+_TEXT_TABLES: Final[Mapping[str, str]] = {
+    "launch_outcomes": "success|failure|excluded",
+    "gpu_kind_of_partition": r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
+}
+VALID_KEYS: Final = ("gpu_kinds", *_RANGES, *_TABLE_RANGES, *_TEXTS, *_TEXT_TABLES)
 _SLICE: Final = re.compile(r".*?-(\d+)(?:-.*)?\.mig-\d+g\.(\d+)gb")
 
 
@@ -85,6 +95,11 @@ class Settings:
     lost_setup_h: float
     storage_bytes_per_s: float
     slurm_timeout_s: float
+    launch_min_runtime_s: float
+    launch_user_cancel: str
+    spark_master: str
+    launch_outcomes: Mapping[str, str]
+    gpu_kind_of_partition: Mapping[str, str]
     price_usd_by_kind: Mapping[str, float]
     price_anchors: Mapping[str, float]
     gpus_per_node_by_form: Mapping[str, int]
@@ -110,15 +125,19 @@ class Settings:
         if path is not None and path.exists():
             site = _read_site(path)
         for key, value in site.items():
-            values[key] = {**values[key], **value} if key in _TABLE_RANGES else value
+            merged = key in _TABLE_RANGES or key in _TEXT_TABLES
+            values[key] = {**values[key], **value} if merged else value
         for kind in values["price_anchors"]:
             if kind not in values["price_usd_per_gpu_h"]:
                 raise BadInputError(
                     f"{path}: price_anchors.{kind} needs a price_usd_per_gpu_h.{kind}"
                 )
+        plain: dict[str, Any] = {key: float(values[key]) for key in _RANGES}
+        plain |= {key: values[key] for key in _TEXTS}
+        plain |= {key: MappingProxyType(values[key]) for key in _TEXT_TABLES}
         return cls(
             gpu_kinds=tuple(values["gpu_kinds"]),
-            **{key: float(values[key]) for key in _RANGES},
+            **plain,
             price_usd_by_kind=MappingProxyType(values["price_usd_per_gpu_h"]),
             price_anchors=MappingProxyType(values["price_anchors"]),
             gpus_per_node_by_form=MappingProxyType(values["gpus_per_node_by_form"]),
@@ -232,6 +251,8 @@ def _read_site(path: Path) -> dict[str, Any]:
                 )
         elif key in _RANGES:
             _check_number(_place(path, text, key), key, value, _RANGES[key])
+        elif key in _TEXTS:
+            _check_text(_place(path, text, key), key, value, _TEXTS[key])
         else:
             _check_table(path, text, key, value)
     return site
@@ -244,6 +265,9 @@ def _check_table(path: Path, text: str, key: str, table: object) -> None:
         )
     for name, value in table.items():
         where = _place(path, text, name, table=key)
+        if key in _TEXT_TABLES:
+            _check_text(where, f"{key}.{name}", value, _TEXT_TABLES[key])
+            continue
         names = _NAMES.get(key)
         if names is not None and name not in names:
             raise BadInputError(
@@ -261,6 +285,12 @@ def _check_number(where: str, key: str, value: object, limits: tuple[float, floa
         raise BadInputError(
             f"{where}: {key} must be a number from {low:g} to {high:g}, got {value!r}"
         )
+
+
+def _check_text(where: str, key: str, value: object, pattern: str) -> None:
+    if not isinstance(value, str) or re.fullmatch(pattern, value) is None:
+        allowed = pattern.replace("|", " or ") if pattern.replace("|", "").isalpha() else "a name"
+        raise BadInputError(f"{where}: {key} must be {allowed}, got {value!r}")
 
 
 def _place(path: Path, text: str, key: str, table: str = "") -> str:

@@ -44,10 +44,24 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "collect": CommandEntry(
         "collect", "collect", "Take evidence from Slurm, vLLM and other tools into the site's logs."
     ),
+    "prior": CommandEntry(
+        "prior",
+        "prior",
+        "Show how often jobs of each size came up, how much they are asked for, and how they "
+        "waited.",
+    ),
     "data": CommandEntry("data", "data", "Import measured runs and show what is stored."),
     "fit": CommandEntry("fit", "fit", "Train a cost-model bundle on measured rows."),
     "evaluate": CommandEntry(
         "evaluate", "evaluate", "Measure the cost model on rows it has not seen."
+    ),
+    "backtest": CommandEntry(
+        "backtest",
+        "backtest",
+        "Compare past advice on the site's own runs with what they measured.",
+    ),
+    "report": CommandEntry(
+        "report", "report", "Write every table and figure to one page that works offline."
     ),
     "demo": CommandEntry(
         "demo", "demo", "Build a simulated site and run the whole pipeline on it."

@@ -109,6 +109,42 @@ def stats(home: Path | None, form: str) -> int:
     return exits.OK
 
 
+@data.command()
+@home_option
+@format_option("table", "json")
+def compact(home: Path | None, form: str) -> int:
+    """Copy the cluster's jobs to Parquet beside their log, so that counting them is quick.
+
+    Only what the log got since the last time is copied. The log stays as it is, and the copy can
+    be deleted: without it the log is counted.
+
+    \b
+    Example:
+      omnipilot data compact
+      omnipilot data compact --home /srv/omnipilot --format json
+    """
+    from omnipilot.advisor import Advisor  # noqa: PLC0415 - keeps --help quick
+    from omnipilot.cli import output  # noqa: PLC0415 - same
+    from omnipilot.store import CLUSTER_LOG_NAME, Store  # noqa: PLC0415 - same
+    from omnipilot.store.compacted import compact as copy  # noqa: PLC0415 - same
+    from omnipilot.store.query import write_parquet  # noqa: PLC0415 - same
+
+    store = Store.open(Advisor.open(home).home, log_name=CLUSTER_LOG_NAME)
+    report = copy(
+        store, write_parquet, on_progress=lambda frac: output.progress(f"{frac:.0%} of the log")
+    )
+    if form == "json":
+        output.emit_json(report)
+        return exits.OK
+    click.echo(
+        f"{report.rows:,} jobs copied; {report.total_rows:,} in {report.parts} Parquet files of "
+        f"{report.parquet_bytes / 2**20:,.1f} MiB for {report.log_bytes / 2**20:,.1f} MiB of log"
+    )
+    for what, n in report.skipped.items():
+        click.echo(f"left in the log: {n:,} lines, {what}")
+    return exits.OK
+
+
 _GROUPS = ("kind", "source", "engine", "model", "gpu", "status")
 _SHOWN_PER_GROUP = 8
 

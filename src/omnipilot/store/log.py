@@ -198,6 +198,17 @@ class Store:
             with stream:
                 yield from _lines(stream)
 
+    def settled_bytes(self) -> int:
+        """Give the size of the log while nobody writes: all before it stays as it is.
+
+        Raises:
+            StateError: the log cannot be opened, or another process keeps writing.
+        """
+        if not self.path.exists():
+            return 0
+        with self._writing() as stream:
+            return os.fstat(stream.fileno()).st_size
+
     def torn_files(self) -> list[Path]:
         """List the files that hold line ends cut by crashes."""
         return sorted(self.home.glob(f"{self.path.name}.torn-*"))

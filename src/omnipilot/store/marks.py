@@ -17,7 +17,7 @@ from omnipilot.store.lock import exclusive
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["MARKS_NAME", "Covered", "Marks"]
+__all__ = ["MARKS_NAME", "Covered", "Marks", "replace_file"]
 
 MARKS_NAME: Final = "harvest.json"
 _VERSION: Final = 1
@@ -78,7 +78,8 @@ class Marks:
                 marks = self._read()
                 mark = Covered(from_s, until_s, self._log_bytes())
                 marks.covered.setdefault(collector, {})[cluster] = mark
-                self._replace(msgspec.json.format(msgspec.json.encode(marks)) + b"\n")
+                text = msgspec.json.format(msgspec.json.encode(marks)) + b"\n"
+                replace_file(self._path, text)
         except OSError as error:
             raise self._refusal(error) from error
 
@@ -101,23 +102,27 @@ class Marks:
             raise StateError(f"{self._path} is of a newer omnipilot: upgrade omnipilot")
         return file
 
-    def _replace(self, text: bytes) -> None:
-        # The lock is held, so that the name is this process's alone.
-        temporary = self._path.with_suffix(".json.new")
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(fd)
-        temporary.replace(self._path)
-        folder = os.open(self._home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
     def _refusal(self, error: OSError) -> StateError:
         return StateError(
             f"{self._path} cannot be used: {error.strerror or error}; "
             "free space, correct its permissions or give another --home"
         )
+
+
+def replace_file(path: Path, text: bytes) -> None:
+    """Replace a file whole, so that a crash leaves the old or the new one.
+
+    The caller holds a lock, for the file's name while it is written is always the same.
+    """
+    temporary = path.with_name(f"{path.name}.new")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(fd)
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -9,12 +9,14 @@ from array import array
 from collections import defaultdict
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from omnipilot.domain.errors import UsageError
-from omnipilot.store.dataset import freshness_weights
+from omnipilot.domain.errors import StateError, UsageError
+from omnipilot.domain.rows import SCHEMA_VERSION
+from omnipilot.store.dataset import FRESHNESS_CUTOFF_WINDOWS
+from omnipilot.store.prior_sql import NEWEST_SCHEMA, prior_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,10 +24,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from omnipilot.store.cluster import JobFacts
+    from omnipilot.store.prior_sql import Script
 
 __all__ = [
     "DEFAULT_OUTCOMES", "WAIT_QUANTILES", "ClusterHistory", "Configuration", "ConfigurationCount",
-    "LaunchDefinition", "QueueWaits", "count_history",
+    "Engine", "LaunchDefinition", "QueueWaits", "count_history", "query_history",
 ]  # fmt: skip
 
 Outcome = Literal["success", "failure", "excluded"]
@@ -50,6 +53,13 @@ DEFAULT_OUTCOMES: Final[Mapping[str, Outcome]] = MappingProxyType(
     }
 )
 WAIT_QUANTILES: Final = (0.1, 0.5, 0.9)
+# Weights by age are whole numbers at steps of age, so that sums are exact whatever their order.
+STEPS_PER_WINDOW: Final = 60
+_WHOLE_WEIGHT: Final = 2**16
+AGE_WEIGHTS: Final = tuple(
+    round(_WHOLE_WEIGHT * 0.5 ** (step / STEPS_PER_WINDOW))
+    for step in range(round(FRESHNESS_CUTOFF_WINDOWS * STEPS_PER_WINDOW))
+)
 _SUPERSEDED: Final = "REQUEUED"
 
 
@@ -70,7 +80,7 @@ class LaunchDefinition:
         user_cancel: see above. Cancellations by the system follow ``outcomes``.
         job_class: count jobs of this class only ("vllm"); "" counts all.
         window_s: a launch that ended this long ago counts half, after four windows nothing
-            (PAPER, Telemetry: 30 days); 0 counts all alike.
+            (PAPER, Telemetry: 30 days); 0 counts all alike. Ages count in sixtieths of it.
         wait_window_s: the same for queue waits, by their start (PAPER: 7 days).
 
     Raises:
@@ -265,17 +275,26 @@ def _counted(
         configuration=configuration,
         jobs=tally.jobs,
         launches=len(came_up),
-        attempts=float(weights.sum()),
-        successes=float(weights @ came_up),
+        attempts=int(weights.sum()) / _unit(window_s),
+        successes=int(weights @ came_up) / _unit(window_s),
         excluded=tally.excluded,
         demand_frac=tally.jobs / total if total else 0.0,
     )
 
 
-def _weights(times_s: array[float], now_s: float, window_s: float) -> NDArray[np.float64]:
+def _unit(window_s: float) -> int:
+    """Give the weight that an event of now has."""
+    return _WHOLE_WEIGHT if window_s else 1
+
+
+def _weights(times_s: array[float], now_s: float, window_s: float) -> NDArray[np.int64]:
     """Weight events by their age, all alike without a window."""
-    ages_s = now_s - np.frombuffer(times_s, dtype=np.float64)
-    return freshness_weights(ages_s, window_s) if window_s else np.ones_like(ages_s)
+    if not window_s:
+        return np.ones(len(times_s), dtype=np.int64)
+    ages_s = np.maximum(int(now_s) - np.frombuffer(times_s, dtype=np.float64), 0.0)
+    steps = np.floor(ages_s * STEPS_PER_WINDOW / round(window_s)).astype(np.int64)
+    table = np.array([*AGE_WEIGHTS, 0], dtype=np.int64)
+    return table[np.minimum(steps, len(AGE_WEIGHTS))]
 
 
 def _queue_waits(
@@ -285,21 +304,93 @@ def _queue_waits(
     for (partition, n_gpus), place in sorted(waits.items()):
         waits_s = np.frombuffer(place.waits_s, dtype=np.float64)
         weights = _weights(place.starts_s, now_s, window_s)
-        total = float(weights.sum())
-        if total <= 0.0:
+        total = int(weights.sum())
+        if total <= 0:
             continue
         order = np.argsort(waits_s, kind="stable")
-        reached = np.cumsum(weights[order]) / total
+        reached = np.cumsum(weights[order]) * 100
         # The smallest wait that at least this share of the weight does not exceed.
-        at = np.searchsorted(reached, np.array(WAIT_QUANTILES) - 1e-12)
-        quantiles = waits_s[order][np.minimum(at, len(order) - 1)]
+        at = np.searchsorted(reached, [total * round(100 * q) for q in WAIT_QUANTILES])
         found.append(
             QueueWaits(
                 partition=partition,
                 n_gpus=n_gpus,
                 jobs=len(waits_s),
-                quantiles_s=tuple(float(q) for q in quantiles),
-                mean_s=float(waits_s @ weights) / total,
+                quantiles_s=tuple(float(q) for q in waits_s[order][at]),
+                mean_s=int(waits_s.astype(np.int64) @ weights) / total,
             )
         )
     return tuple(found)
+
+
+class Engine(Protocol):
+    """Runs SQL over the cluster's jobs; see :mod:`omnipilot.store.query`."""
+
+    def answers(self, script: Script) -> dict[str, list[tuple[Any, ...]]]:
+        """Make the tables and answer the questions, by name."""
+        ...
+
+
+def query_history(
+    engine: Engine,
+    definition: LaunchDefinition,
+    *,
+    now_s: float,
+    kind_of_partition: Mapping[str, str] = MappingProxyType({}),
+) -> ClusterHistory:
+    """Count as :func:`count_history` does, where the data lies.
+
+    Of several records of one run the largest value of each field counts, so that known wins over
+    unknown.
+
+    Args:
+        engine: has the jobs.
+        definition: what counts.
+        now_s: time from which ages are counted, Unix seconds.
+        kind_of_partition: GPU kind of partitions whose scheduler counts GPUs without a type.
+
+    Raises:
+        UsageError: a state, class, partition or kind that Slurm does not allow.
+        StateError: the jobs cannot be read, or some are of a newer schema.
+    """
+    script = prior_script(
+        definition,
+        now_s=int(now_s),
+        kind_of_partition=kind_of_partition,
+        quantile_percents=tuple(round(100 * q) for q in WAIT_QUANTILES),
+        weights=AGE_WEIGHTS,
+        steps_per_window=STEPS_PER_WINDOW,
+    )
+    found = engine.answers(script)
+    ((newest,),) = found[NEWEST_SCHEMA]
+    if newest is not None and newest > SCHEMA_VERSION:
+        raise StateError(
+            f"the store holds jobs of schema {newest} and this omnipilot reads up to "
+            f"{SCHEMA_VERSION}: upgrade omnipilot"
+        )
+    configurations = found["configurations"]
+    total = sum(row[2] for row in configurations)
+    unit = _unit(definition.window_s)
+    counts = [
+        ConfigurationCount(
+            configuration=Configuration(gpu, n_gpus),
+            jobs=jobs,
+            launches=launches,
+            attempts=attempts / unit,
+            successes=successes / unit,
+            excluded=excluded,
+            demand_frac=jobs / total if total else 0.0,
+        )
+        for gpu, n_gpus, jobs, launches, attempts, successes, excluded in configurations
+    ]
+    return ClusterHistory(
+        configurations=tuple(sorted(counts, key=lambda c: (-c.jobs, c.configuration))),
+        waits=tuple(
+            QueueWaits(queue, n_gpus, jobs, tuple(map(float, quantiles)), weighted_s / weight)
+            for queue, n_gpus, jobs, weight, weighted_s, *quantiles in found["waits"]
+        ),
+        jobs=total,
+        untyped=sum(row[2] for row in configurations if not row[0]),
+        without_gpus=found["without_gpus"][0][0],
+        outcomes={(state, outcome): n for state, outcome, n in found["outcomes"]},
+    )
