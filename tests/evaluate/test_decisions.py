@@ -133,7 +133,6 @@ def test_regret_is_never_negative_and_right_predictions_have_none(
         ("cheapest-fit", 70e9, "1x a100-40 bf16"),
         ("always-16-bit", 7e9, "1x h100-80 bf16"),
         ("physics-alone", 7e9, "1x h100-80 fp8"),
-        ("without-intervals", 7e9, "1x h100-80 fp8"),
         ("gbm-without-physics", 7e9, "1x h100-80 fp8"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from omnipilot.domain.errors import UsageError
-from omnipilot.evaluate.baselines import POLICIES, Setting
+from omnipilot.evaluate.baselines import POLICIES, WITHOUT_INTERVALS, Setting
 from omnipilot.evaluate.decision_cells import (
     LATENCIES,
     Forecast,
@@ -150,6 +150,11 @@ def _grouped(found: Outcomes, names: Sequence[str]) -> dict[str, Any]:
     return {name: _brief(found.take(of == name)) for name in dict.fromkeys(names)}
 
 
+def _by_size(found: Outcomes, cells: Sequence[DecisionCell]) -> dict[str, Any]:
+    figures = _grouped(found, [_band(cell.params) for cell in cells])
+    return {name: figures[name] for name, _, _ in SIZE_BANDS if name in figures}
+
+
 def _band(params: float) -> str:
     return next(name for name, low, high in SIZE_BANDS if low <= params < high)
 
@@ -168,9 +173,12 @@ def at_point(
 ) -> dict[str, Any]:
     """Our decisions and every baseline at one operating point."""
     ours = outcomes(cells, [choose(cell, point) for cell in cells], point)
+    setting = Setting.of(evidence.decisions, point, {})
+    certain = outcomes(cells, [WITHOUT_INTERVALS.pick(cell, setting) for cell in cells], point)
     return {
         "value_per_token_usd": point.value_per_token_usd,
         **_summary(ours, seed),
+        "variants": {WITHOUT_INTERVALS.name: _brief(certain)},
         "baselines": {
             name: _brief(found) for name, found in policies(evidence, cells, point).items()
         },
@@ -208,7 +216,7 @@ def document(evidence: Evidence, question: Holdout, value_per_token_usd: float) 
         "arms": sum(len(cell.arms) for cell in cells),
         **at_point(evidence, cells, point, seed),
         "per_model": _grouped(ours, [cell.model for cell in cells]),
-        "per_band": _grouped(ours, [_band(cell.params) for cell in cells]),
+        "per_band": _by_size(ours, cells),
         "values": {
             f"{v:g}": at_point(evidence, cells, OperatingPoint("value", v), seed)
             for v in VALUES_USD_PER_TOKEN
