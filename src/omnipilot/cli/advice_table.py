@@ -7,24 +7,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omnipilot.cli.output import (
-    Column,
-    emit_heading,
-    emit_lines,
-    emit_table,
+from omnipilot.advisor.words import (
+    THROUGHPUT,
+    arm_line,
+    cluster_lines,
+    headline,
     number,
+    request_line,
     seconds,
+    site_line,
+    turning_sentence,
     usd,
 )
+from omnipilot.cli.output import Column, emit_heading, emit_lines, emit_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from omnipilot.advisor import Advice, TurningPoint
-    from omnipilot.advisor.site_runs import SiteRuns
-    from omnipilot.domain import Arm, InfeasibleArm, RankedArm, ServingRequest
+    from omnipilot.advisor import Advice
+    from omnipilot.domain import Arm, InfeasibleArm, RankedArm
 
-THROUGHPUT = "aggregate_tokens_per_s"
 COLUMNS = (
     Column("#", number=True),
     Column("arm", narrow=True),
@@ -37,37 +39,6 @@ COLUMNS = (
     Column("confidence"),
 )
 MAX_ARMS_A_REASON = 6
-
-
-def request_line(request: ServingRequest) -> str:
-    """The request in one line."""
-    engine = f"{request.engine} {request.engine_version}".strip()
-    return (
-        f"{request.model_id}: {request.concurrency:,} requests at once, context "
-        f"{request.context_tokens:,} tokens (prompt {request.prompt_tokens:,} + output "
-        f"{request.output_tokens:,}), {request.duration_h:g} h, {engine}"
-    )
-
-
-def headline(advice: Advice) -> str:
-    """The answer in one sentence."""
-    recommendation = advice.recommendation
-    abstention = recommendation.abstention
-    if abstention is not None and abstention.fallback is None:
-        return f"Nothing starts: {abstention.reason}."
-    if abstention is not None and abstention.fallback is not None:
-        return (
-            f"No recommendation: {abstention.reason}. "
-            f"Fallback by the rule {abstention.fallback_rule}: {abstention.fallback.label}."
-        )
-    best = recommendation.ranked[0]
-    target = best.targets[THROUGHPUT]
-    return (
-        f"Take {best.arm.label}: {number(target.q50)} tok/s "
-        f"({number(target.lower)} to {number(target.upper)}), "
-        f"TTFT {seconds(best.targets['ttft_p50_s'].q50)}, {usd(best.usd_per_h)} USD/h, "
-        f"confidence {best.confidence}."
-    )
 
 
 def emit_answer(advice: Advice) -> None:
@@ -141,8 +112,6 @@ def emit_cluster(advice: Advice, top: int) -> None:
     report = advice.cluster
     if report is None:
         return
-    from omnipilot.cli.cluster_text import arm_line, cluster_lines  # noqa: PLC0415 - only if known
-
     lines = cluster_lines(report)
     if report.origin != "none":
         best: dict[str, Arm] = {}
@@ -161,21 +130,9 @@ def emit_site_runs(advice: Advice, most: int = 8) -> None:
     if not found:
         return
     emit_heading("Measured on this site")
-    emit_lines(_site_line(group) for group in found[:most])
+    emit_lines(site_line(group) for group in found[:most])
     if len(found) > most:
         emit_lines([f"and {len(found) - most} more: omnipilot advise --format json"])
-
-
-def _site_line(group: SiteRuns) -> str:
-    where = f"{group.n_gpus}x {group.gpu_kind} {group.precision}"
-    load = f"{group.concurrency:,.0f} at once, prompt {group.prompt_tokens:,.0f} + output "
-    load += f"{group.output_tokens:,.0f} tokens"
-    if group.tokens_per_s is not None:
-        said = f"{number(group.tokens_per_s)} tok/s"
-    else:
-        said = group.note or group.status
-    runs = "1 run" if group.n_runs == 1 else f"{group.n_runs} runs"
-    return f"{where}, {load}: {said} ({runs})"
 
 
 def emit_infeasible(infeasible: Sequence[InfeasibleArm]) -> None:
@@ -202,20 +159,6 @@ def _short_list(arms: Sequence[Arm]) -> str:
     rest = len(texts) - MAX_ARMS_A_REASON
     shown = ", ".join(texts[:MAX_ARMS_A_REASON])
     return f"{shown} and {rest} more kinds" if rest > 0 else shown
-
-
-def turning_sentence(point: TurningPoint) -> str:
-    """One value that would change the answer, in words."""
-    verb = "above" if point.at > point.now else "below"
-    if point.quantity == "value_per_token_usd":
-        return (
-            f"{point.winner.label} wins once a token is worth {verb} {point.at:.2g} USD "
-            f"(now {point.now:.2g})."
-        )
-    return (
-        f"{point.winner.label} wins once {point.gpu_kind} costs {verb} {usd(point.at)} USD per "
-        f"GPU-hour (now {usd(point.now)})."
-    )
 
 
 def emit_basis(advice: Advice) -> None:

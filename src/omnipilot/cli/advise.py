@@ -108,10 +108,11 @@ def _emit(advice: Advice, top: int) -> None:
 
 
 def _emit_data(advice: Advice, form: str) -> None:
-    from omnipilot.cli import advice_data as data  # noqa: PLC0415 - only these forms need it
+    from omnipilot.advisor.answer_data import advice_data  # noqa: PLC0415 - only these need it
+    from omnipilot.cli.advice_csv import CSV_HEADER, csv_rows  # noqa: PLC0415 - same
     from omnipilot.cli.output import emit_csv, emit_json  # noqa: PLC0415 - same
 
     if form == "json":
-        emit_json(data.advice_data(advice))
+        emit_json(advice_data(advice))
     else:
-        emit_csv(data.CSV_HEADER, data.csv_rows(advice.recommendation))
+        emit_csv(CSV_HEADER, csv_rows(advice.recommendation))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from omnipilot.advisor import Explanation
-    from omnipilot.domain import RankedArm
 
 
 @click.command()
@@ -38,7 +36,10 @@ def explain(home: Path | None, top: int, form: str, **options: Any) -> int:  # n
 
     explanation = Advisor.open(home).explain(question_of(**options))
     if form == "json":
-        _emit_json(explanation)
+        from omnipilot.advisor.answer_data import explanation_data  # noqa: PLC0415 - keeps quick
+        from omnipilot.cli.output import emit_json  # noqa: PLC0415 - same
+
+        emit_json(explanation_data(explanation))
     else:
         _emit(explanation, top)
     abstained = explanation.advice.recommendation.abstention is not None
@@ -46,8 +47,8 @@ def explain(home: Path | None, top: int, form: str, **options: Any) -> int:  # n
 
 
 def _emit(explanation: Explanation, top: int) -> None:
-    from omnipilot.cli import advice_table as table  # noqa: PLC0415 - only this form renders
-    from omnipilot.cli.fit_text import fit_lines  # noqa: PLC0415 - same
+    from omnipilot.advisor.words import fit_lines, support_lines  # noqa: PLC0415 - only this form
+    from omnipilot.cli import advice_table as table  # noqa: PLC0415 - same
     from omnipilot.cli.freshness_table import emit_freshness  # noqa: PLC0415 - same
     from omnipilot.cli.output import emit_heading, emit_lines  # noqa: PLC0415 - same
 
@@ -59,7 +60,7 @@ def _emit(explanation: Explanation, top: int) -> None:
         emit_heading(f"Will {ranked[0].arm.label} start?")
         emit_lines(fit_lines(ranked[0].fit))
         emit_heading(f"How well is {ranked[0].arm.label} known?")
-        emit_lines(_support_lines(ranked[0]))
+        emit_lines(support_lines(ranked[0]))
         _emit_evidence(explanation)
         emit_freshness(explanation.freshness)
         table.emit_cluster(advice, top)
@@ -73,13 +74,12 @@ def _emit(explanation: Explanation, top: int) -> None:
 
 
 def _emit_terms(explanation: Explanation, top: int) -> None:
-    from omnipilot.cli.output import (  # noqa: PLC0415 - only this form renders
+    from omnipilot.advisor.words import number, usd  # noqa: PLC0415 - only this form renders
+    from omnipilot.cli.output import (  # noqa: PLC0415 - same
         Column,
         emit_heading,
         emit_lines,
         emit_table,
-        number,
-        usd,
     )
     from omnipilot.decide.utility import TERMS  # noqa: PLC0415 - same
 
@@ -115,17 +115,9 @@ def _heading(term: str, sign: float) -> str:
     return f"{'+' if sign > 0 else '−'}{words}"
 
 
-def _support_lines(arm: RankedArm) -> list[str]:
-    support = arm.support
-    state = "inside what was measured" if support.supported else "outside what was measured"
-    lines = [f"Confidence {arm.confidence}: {state} (novelty: {support.novelty})."]
-    lines += [f"Out: {violation}." for violation in support.violations]
-    lines += [f"{reason}." for reason in support.reasons]
-    return lines
-
-
 def _emit_evidence(explanation: Explanation) -> None:
-    from omnipilot.cli.output import Column, emit_heading, emit_table, number  # noqa: PLC0415 - same
+    from omnipilot.advisor.words import number  # noqa: PLC0415 - only this form renders
+    from omnipilot.cli.output import Column, emit_heading, emit_table  # noqa: PLC0415 - same
 
     emit_heading("Nearest measured cells")
     if not explanation.evidence:
@@ -151,48 +143,3 @@ def _emit_evidence(explanation: Explanation) -> None:
 def _range(pair: tuple[float, float]) -> str:
     low, high = pair
     return f"{low:,.0f}" if low == high else f"{low:,.0f} - {high:,.0f}"
-
-
-def _emit_json(explanation: Explanation) -> None:
-    from omnipilot.cli import advice_data as data  # noqa: PLC0415 - only this form needs it
-    from omnipilot.cli.output import emit_json  # noqa: PLC0415 - same
-
-    advice = explanation.advice
-    emit_json(
-        {
-            **data.advice_data(advice),
-            "economics": dataclasses.asdict(advice.economics),
-            "weights": dataclasses.asdict(advice.weights),
-            "grounds": [
-                {
-                    "arm": data.arm_data(arm.arm),
-                    "rationale": arm.rationale,
-                    "usd_per_h": arm.usd_per_h,
-                    "slo_violation_prob": arm.slo_violation_prob,
-                    "fit": dataclasses.asdict(arm.fit),
-                    "support": dataclasses.asdict(arm.support),
-                }
-                for arm in advice.recommendation.ranked
-            ],
-            "evidence": [dataclasses.asdict(e) for e in explanation.evidence],
-            "turning_points": [
-                {
-                    "quantity": p.quantity,
-                    "gpu_kind": p.gpu_kind,
-                    "now": p.now,
-                    "at": p.at,
-                    "winner": data.arm_data(p.winner),
-                }
-                for p in advice.turning_points
-            ],
-            "loads": [
-                {
-                    "load": change.label,
-                    "winner": data.arm_data(change.winner) if change.winner else None,
-                }
-                for change in explanation.loads
-            ],
-            "freshness": [dataclasses.asdict(m) for m in explanation.freshness],
-            "assumptions": list(advice.assumptions),
-        }
-    )

@@ -90,7 +90,7 @@ def fits(home: Path | None, form: str, **launch: Any) -> int:  # noqa: ANN401
 
 def emit_verdict(verdict: FitVerdict) -> None:
     """Print a verdict for a person."""
-    from omnipilot.cli.fit_text import fit_lines  # noqa: PLC0415 - keeps --help quick
+    from omnipilot.advisor.words import fit_lines  # noqa: PLC0415 - keeps --help quick
     from omnipilot.cli.output import emit_lines  # noqa: PLC0415 - same
 
     click.secho(f"{verdict.verdict} ({verdict.reason_code})", bold=True)

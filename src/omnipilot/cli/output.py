@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
 import math
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
+
+from omnipilot.advisor.answer_data import plain
+from omnipilot.advisor.words import number, seconds, usd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+__all__ = [
+    "WIDTH_WITHOUT_TERMINAL", "Column", "choose", "emit_csv", "emit_heading", "emit_json",
+    "emit_lines", "emit_table", "number", "plain", "progress", "seconds", "usd",
+]  # fmt: skip
+
 WIDTH_WITHOUT_TERMINAL = 110
-_WHOLE = 1e7
 
 
 class Column(NamedTuple):
@@ -27,26 +33,6 @@ class Column(NamedTuple):
     heading: str
     number: bool = False
     narrow: bool = False
-
-
-def plain(value: object) -> Any:  # noqa: ANN401 - JSON has no narrower type
-    """Turn an answer into what JSON can hold.
-
-    Dataclasses become objects with their fields as keys, tuples lists; a number that is not finite
-    becomes null, floats keep seven significant digits and all digits before the point (Unix
-    seconds have ten).
-    """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            return None
-        return float(f"{value:.7g}") if abs(value) < _WHOLE else round(value, 3)
-    return value
 
 
 def emit_json(value: object) -> None:
@@ -123,30 +109,6 @@ def _width() -> int:
 def progress(message: str) -> None:
     """Tell on stderr what is going on."""
     click.echo(f"omnipilot: {message}", err=True)
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """A number for a person: significant digits, thousands separated, "-" where unknown."""
-    if value is None or not math.isfinite(value):
-        return "-"
-    if value == 0:
-        return "0"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    return f"{round(value, digits - 1 - math.floor(math.log10(abs(value)))):,.{decimals}f}"
-
-
-def usd(value: float | None) -> str:
-    """Money for a person, two decimals."""
-    if value is None or not math.isfinite(value):
-        return "-"
-    return f"{value:,.2f}" if abs(value) >= 0.005 or value == 0 else f"{value:.2g}"
-
-
-def seconds(value: float | None) -> str:
-    """A time for a person, in ms below one second."""
-    if value is None or not math.isfinite(value):
-        return "-"
-    return f"{number(value * 1e3)} ms" if value < 1 else f"{number(value)} s"
 
 
 def choose(form: str, table: Callable[[], None], **others: Callable[[], None]) -> None:
