@@ -214,11 +214,11 @@ def _cards(report: Report) -> str:
     return f'<div class="cards">{cards}</div>'
 
 
-def _head(kind: str, entry: TableEntry | FigureEntry) -> str:
+def _head(entry: TableEntry | FigureEntry, *, file: bool = False) -> str:
     paper = f'<span class="soft">paper: {escape(entry.paper)}</span>' if entry.paper else ""
     link = f'<a href="#command-{entry.name}">command</a>'
-    file = f'<a href="{entry.name}.csv">CSV</a>' if kind == "table" else ""
-    return f'<div class="head"><h3>{escape(entry.title)}</h3>{paper}{link}{file}</div>'
+    rows = f'<a href="{entry.name}.csv">CSV</a>' if file else ""
+    return f'<div class="head"><h3>{escape(entry.title)}</h3>{paper}{link}{rows}</div>'
 
 
 def _figures(report: Report) -> Iterable[str]:
@@ -238,7 +238,7 @@ def _figures(report: Report) -> Iterable[str]:
         note = f'<p class="note">{escape(request)}</p>' if request and made.drawings else ""
         shown.append(
             f'<section class="part{wide}" id="figure-{entry.name}"><figure>'
-            f"{_head('figure', entry)}{note}{body}</figure></section>\n"
+            f"{_head(entry)}{note}{body}</figure></section>\n"
         )
     return [f'<h2>Figures</h2>\n<div class="figures">{"".join(shown)}</div>\n<h2>Tables</h2>\n']
 
@@ -246,6 +246,7 @@ def _figures(report: Report) -> Iterable[str]:
 def _table(report: Report, made: MadeTable) -> str:
     del report
     entry, table = made.entry, made.table
+    head = _head(entry, file=table is not None)
     if table is None or not table.rows:
         reason = made.reason or "no row"
         body = f'<p class="note">Not here: {escape(reason)}</p>'
@@ -254,7 +255,7 @@ def _table(report: Report, made: MadeTable) -> str:
             i for i, (_, kind) in enumerate(table.columns)
             if kind != TEXT or i == 0 or any(row[i] for row in table.rows)
         ]  # fmt: skip
-        head = "".join(_cell("th", *table.columns[i]) for i in used)
+        names = "".join(_cell("th", *table.columns[i]) for i in used)
         rows = "".join(
             "<tr>"
             + "".join(
@@ -265,11 +266,11 @@ def _table(report: Report, made: MadeTable) -> str:
             for row in table.rows
         )
         body = (
-            f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n'
+            f'<div class="scroll"><table><thead><tr>{names}</tr></thead>\n'
             f"<tbody>{rows}</tbody></table></div>"
         )
         body += f'<p class="note">{escape(table.note)}</p>' if table.note else ""
-    return f'<section id="table-{entry.name}">{_head("table", entry)}{body}</section>\n'
+    return f'<section id="table-{entry.name}">{head}{body}</section>\n'
 
 
 def _cell(tag: str, text: str, kind: str) -> str:
