@@ -79,6 +79,7 @@ class TestAdvise:
         first = answer["ranked"][0]
         assert list(first) == [
             "arm", "targets", "utility", "confidence", "engine_parameters", "support",
+            "usd_per_h", "slo_violation_prob", "rationale",
         ]  # fmt: skip
         assert list(first["arm"]) == ["gpu_kind", "tensor_parallel", "precision", "engine"]
         assert tuple(first["targets"]) == TARGET_NAMES

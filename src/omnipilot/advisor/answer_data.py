@@ -1,4 +1,8 @@
-"""Answers as data: what JSON holds of them, the same from the command line and the service."""
+"""Answers as data: what JSON holds of them, the same from the command line and the service.
+
+The values are what both encoders know: dataclasses stand for objects, tuples for arrays
+(:func:`plain`, and msgspec in the service).
+"""
 
 from __future__ import annotations
 
@@ -54,7 +58,11 @@ def arm_data(arm: Arm) -> dict[str, Any]:
 def target_data(target: TargetPrediction) -> dict[str, Any]:
     """Quantiles and interval of one target, its unit and where it comes from."""
     return {
-        **{point: getattr(target, point) for point in POINTS},
+        "q10": target.q10,
+        "q50": target.q50,
+        "q90": target.q90,
+        "lower": target.lower,
+        "upper": target.upper,
         "unit": target.unit,
         "source": target.source,
     }
@@ -65,7 +73,7 @@ def engine_data(parameters: EngineParameters | None) -> dict[str, Any] | None:
     if parameters is None:
         return None
     return {
-        **dataclasses.asdict(parameters),
+        **{f.name: getattr(parameters, f.name) for f in dataclasses.fields(parameters)},
         "environment": dict(parameters.environment),
     }
 
@@ -75,13 +83,16 @@ def ranked_data(ranked: RankedArm) -> dict[str, Any]:
     return {
         "arm": arm_data(ranked.arm),
         "targets": {name: target_data(target) for name, target in ranked.targets.items()},
-        "utility": dataclasses.asdict(ranked.utility),
+        "utility": ranked.utility,
         "confidence": ranked.confidence,
         "engine_parameters": engine_data(ranked.engine_parameters),
         "support": {
             "supported": ranked.support.supported,
-            "violations": list(ranked.support.violations),
+            "violations": ranked.support.violations,
         },
+        "usd_per_h": ranked.usd_per_h,
+        "slo_violation_prob": ranked.slo_violation_prob,
+        "rationale": ranked.rationale,
     }
 
 
@@ -92,7 +103,7 @@ def advice_data(advice: Advice) -> dict[str, Any]:
         cluster["cluster"] = cluster_data(advice.cluster)
     return {
         **recommendation_data(advice.recommendation),
-        "site_runs": [dataclasses.asdict(group) for group in advice.site_runs],
+        "site_runs": advice.site_runs,
         **cluster,
     }
 
@@ -101,7 +112,7 @@ def recommendation_data(recommendation: Recommendation) -> dict[str, Any]:
     """The whole recommendation."""
     abstention = recommendation.abstention
     return {
-        "request": dataclasses.asdict(recommendation.request),
+        "request": recommendation.request,
         "model_version": recommendation.model_version,
         "ranked": [ranked_data(arm) for arm in recommendation.ranked],
         "infeasible": [
@@ -125,20 +136,20 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
     advice = explanation.advice
     return {
         **advice_data(advice),
-        "economics": dataclasses.asdict(advice.economics),
-        "weights": dataclasses.asdict(advice.weights),
+        "economics": advice.economics,
+        "weights": advice.weights,
         "grounds": [
             {
                 "arm": arm_data(arm.arm),
                 "rationale": arm.rationale,
                 "usd_per_h": arm.usd_per_h,
                 "slo_violation_prob": arm.slo_violation_prob,
-                "fit": dataclasses.asdict(arm.fit),
-                "support": dataclasses.asdict(arm.support),
+                "fit": arm.fit,
+                "support": arm.support,
             }
             for arm in advice.recommendation.ranked
         ],
-        "evidence": [dataclasses.asdict(e) for e in explanation.evidence],
+        "evidence": explanation.evidence,
         "turning_points": [
             {
                 "quantity": p.quantity,
@@ -156,7 +167,7 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
             }
             for change in explanation.loads
         ],
-        "freshness": [dataclasses.asdict(m) for m in explanation.freshness],
+        "freshness": explanation.freshness,
         "assumptions": list(advice.assumptions),
     }
 
