@@ -120,7 +120,7 @@ def emit_decisions(figures: dict[str, Any], form: str) -> None:
         output.Column(name, number=True)
         for name in ("cells", "top-1", "USD/h", "relative", "of revenue")
     )]  # fmt: skip
-    output.emit_table(columns, [[point, policy, *_cells(f)] for point, policy, f in points])
+    output.emit_table(columns, [[point, policy, *_cells(f)] for point, policy, f in _shown(points)])
     for title, key in (("per model", "per_model"), ("per size", "per_band")):
         output.emit_heading(title)
         output.emit_table(
@@ -134,12 +134,27 @@ def _points(figures: Mapping[str, Any]) -> list[tuple[str, str, dict[str, Any]]]
     named = {f"v = {value} USD": at for value, at in figures["values"].items()}
     asked = f"v = {figures['value_per_token_usd']:g} USD"
     named = {asked: figures, **named, **figures["operating_points"]}
-    named["precision alone"] = figures["precision"]
+    if figures["precision"] is not None:
+        named["precision alone"] = figures["precision"]
     rows = []
     for point, at in named.items():
         if at is not None:
             rows.append((point, "omnipilot", at))
             rows += [(point, policy, f) for policy, f in at["baselines"].items()]
+    return rows
+
+
+def _shown(
+    points: list[tuple[str, str, dict[str, Any]]],
+) -> list[tuple[str, str, dict[str, Any]]]:
+    """All policies at the first point and at the last, ours and the best rival at the others."""
+    names = list(dict.fromkeys(point for point, _, _ in points))
+    rows = []
+    for name in names:
+        ours, *rivals = [row for row in points if row[0] == name]
+        if name not in {names[0], names[-1]} and rivals:
+            rivals = [min(rivals, key=lambda row: row[2]["regret_relative"])]
+        rows += [ours, *rivals]
     return rows
 
 
