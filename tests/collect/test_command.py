@@ -121,7 +121,7 @@ def test_a_stream_tells_of_failure_after_its_lines_and_of_silence() -> None:
 def test_a_stream_that_is_left_early_ends_its_program() -> None:
     lines = stream_lines(python("while True: print('x')"))
     assert next(lines) == b"x\n"
-    lines.close()  # type: ignore[attr-defined]
+    lines.close()
 
 
 def test_programs_are_found_on_path() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from omnipilot.domain import ClusterJob, JobStatistics, StateError, UsageError
 from omnipilot.store import CLUSTER_LOG_NAME, Store
-from omnipilot.store.cluster import each_once, read_jobs
+from omnipilot.store.cluster import each_once, newest_jobs, read_jobs
 from omnipilot.store.compacted import Source, compact, folder_of, open_source
 from omnipilot.store.log import ReadTally
 from omnipilot.store.priors import (
@@ -24,7 +24,7 @@ from omnipilot.store.priors import (
     count_history,
     query_history,
 )
-from omnipilot.store.query import DuckDbEngine, write_parquet
+from omnipilot.store.query import duckdb_engine, write_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,8 +94,8 @@ def plainly(store: Store, definition: LaunchDefinition) -> ClusterHistory:
 
 
 def by_duckdb(store: Store, definition: LaunchDefinition) -> ClusterHistory:
-    with open_source(store) as source:
-        return query_history(DuckDbEngine(source), definition, now_s=NOW_S, kind_of_partition=KINDS)
+    with open_source(store) as source, duckdb_engine(source) as engine:
+        return query_history(engine, definition, now_s=NOW_S, kind_of_partition=KINDS)
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS)
@@ -142,6 +142,23 @@ def test_an_empty_site_counts_nothing(tmp_path: Path) -> None:
     assert by_duckdb(store, LaunchDefinition()).configurations == ()
 
 
+def test_the_jobs_that_started_last_come_newest_first_and_once(tmp_path: Path) -> None:
+    store = filled(tmp_path, made_up(300, seed=8), compacted=100)
+    started = [j for j in each_once(read_jobs(store, ReadTally())) if j.start_s and j.n_gpus]
+    newest_s = max(job.start_s for job in started)
+    with open_source(store) as source, duckdb_engine(source) as engine:
+        found = newest_jobs(engine, within_s=50 * DAY_S, most=1000)
+        assert found[:5] == newest_jobs(engine, within_s=50 * DAY_S, most=5)
+        assert query_history(engine, DEFINITIONS[0], now_s=NOW_S, kind_of_partition=KINDS)
+        assert found == newest_jobs(engine, within_s=50 * DAY_S, most=1000)
+    assert [j.start_s for j in found] == sorted((j.start_s for j in found), reverse=True)
+    wanted = [job for job in started if job.start_s > newest_s - 50 * DAY_S]
+    assert {(j.cluster, j.job_id, j.end_s) for j in found} == {
+        (j.cluster, j.job_id, j.end_s) for j in wanted
+    }
+    assert len(found) == len(wanted)
+
+
 def test_lines_that_are_no_rows_are_passed_over(tmp_path: Path) -> None:
     store = filled(tmp_path, made_up(50, seed=2))
     wanted = by_duckdb(store, LaunchDefinition())
@@ -170,19 +187,24 @@ def test_jobs_of_a_newer_schema_are_refused(tmp_path: Path) -> None:
 
 def test_names_that_would_need_quoting_are_refused(tmp_path: Path) -> None:
     store = filled(tmp_path, made_up(5, seed=1))
-    with pytest.raises(UsageError, match="is no state"), open_source(store) as source:
+    with (
+        pytest.raises(UsageError, match="is no state"),
+        open_source(store) as source,
+        duckdb_engine(source) as engine,
+    ):
         query_history(
-            DuckDbEngine(source), LaunchDefinition(), now_s=NOW_S,
+            engine, LaunchDefinition(), now_s=NOW_S,
             kind_of_partition={"gpu'; DROP TABLE runs": "h100"},
         )  # fmt: skip
 
 
 def test_a_file_that_is_no_parquet_is_one_line_for_the_user(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(b"PAR1 not really")
-    with pytest.raises(StateError, match="cannot be counted") as caught:
-        query_history(
-            DuckDbEngine(Source((tmp_path / "x.parquet",), None)), LaunchDefinition(), now_s=NOW_S
-        )
+    with (
+        pytest.raises(StateError, match="cannot be counted") as caught,
+        duckdb_engine(Source((tmp_path / "x.parquet",), None)) as engine,
+    ):
+        query_history(engine, LaunchDefinition(), now_s=NOW_S)
     assert "\n" not in str(caught.value)
 
 

@@ -33,7 +33,8 @@ QUICK_BYTES: Final = 8 * 2**20
 _VERSION: Final = 1
 _DAY_S: Final = 86_400.0
 _FAULTS_KEPT_S: Final = 30 * _DAY_S
-_REPLAYED_S: Final = 60 * _DAY_S
+_REPLAYED_S: Final = 60 * 86_400
+_MOST_REPLAYED: Final = 100_000
 _UNFINISHED: Final = "unfinished"
 
 
@@ -177,16 +178,18 @@ def _jobs(home: Path, now_s: float, freshness_s: Mapping[str, float]) -> Digest:
     if not _size(home / CLUSTER_LOG_NAME):
         return Digest()
     from omnipilot.decide.wait_replay import learn_waits  # noqa: PLC0415 - only a harvest needs it
-    from omnipilot.store.cluster import each_once, read_jobs  # noqa: PLC0415 - same
-    from omnipilot.store.priors import LaunchDefinition, count_history  # noqa: PLC0415 - same
+    from omnipilot.store.cluster import newest_jobs  # noqa: PLC0415 - same
+    from omnipilot.store.compacted import open_source  # noqa: PLC0415 - same
+    from omnipilot.store.priors import LaunchDefinition, query_history  # noqa: PLC0415 - same
+    from omnipilot.store.query import duckdb_engine  # noqa: PLC0415 - same
 
-    store = Store(home, log_name=CLUSTER_LOG_NAME)
-    jobs = list(each_once(read_jobs(store, ReadTally())))
-    newest_s = max((job.start_s for job in jobs), default=0)
-    # Aged from the newest job, so that a harvest of some time ago still tells its last days.
     definition = LaunchDefinition(window_s=freshness_s["launch_success"])
-    history = count_history(jobs, definition, now_s=min(now_s, float(newest_s)))
-    recent = [job for job in jobs if job.start_s > newest_s - _REPLAYED_S]
+    store = Store(home, log_name=CLUSTER_LOG_NAME)
+    with open_source(store) as source, duckdb_engine(source) as engine:
+        recent = newest_jobs(engine, within_s=_REPLAYED_S, most=_MOST_REPLAYED)
+        newest_s = recent[0].start_s if recent else 0
+        # Aged from the newest job, so that a harvest of some time ago still tells its last days.
+        history = query_history(engine, definition, now_s=min(now_s, float(newest_s)))
     return Digest(
         cluster=tuple(
             SiteLaunches(c.configuration.gpu, c.configuration.n_gpus, c.successes, c.attempts)

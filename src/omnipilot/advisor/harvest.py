@@ -286,8 +286,9 @@ def _slices(
 
 
 def _cut(start_s: int, end_s: int) -> list[tuple[int, int]]:
-    edges = [*range(start_s, end_s, SLICE_S), end_s]
-    return list(pairwise(edges)) or [(start_s, end_s)]
+    """Cut a time into slices; both ends of each are part of it."""
+    starts = list(range(start_s, max(end_s, start_s + 1), SLICE_S))
+    return [*((a, b - 1) for a, b in pairwise(starts)), (starts[-1], end_s)]
 
 
 def _teller(

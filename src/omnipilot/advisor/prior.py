@@ -26,9 +26,12 @@ from omnipilot.store.priors import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from omnipilot.settings import Settings
+    from omnipilot.store.compacted import Source
+    from omnipilot.store.priors import Engine
 
 __all__ = ["ConfigurationPrior", "PriorReport", "launch_definition", "prior"]
 
@@ -162,21 +165,24 @@ def prior(
     """
     store = Store(home, log_name=CLUSTER_LOG_NAME)
     folder = home if spark_master else None  # a cluster sees the site's folder, not this disk
-    with open_source(store, folder=folder) as source:
-        if spark_master:
-            from omnipilot.store.spark import spark_engine  # noqa: PLC0415 - seldom there
-
-            with spark_engine(source, spark_master) as engine:
-                history = query_history(
-                    engine, definition, now_s=now_s, kind_of_partition=kind_of_partition
-                )
-        else:
-            from omnipilot.store.query import DuckDbEngine  # noqa: PLC0415 - 0.1 s
-
-            history = query_history(
-                DuckDbEngine(source), definition, now_s=now_s, kind_of_partition=kind_of_partition
-            )
+    with (
+        open_source(store, folder=folder) as source,
+        _engine(source, spark_master) as engine,
+    ):
+        history = query_history(
+            engine, definition, now_s=now_s, kind_of_partition=kind_of_partition
+        )
     return _report(history, definition, level)
+
+
+def _engine(source: Source, spark_master: str) -> AbstractContextManager[Engine]:
+    if spark_master:
+        from omnipilot.store.spark import spark_engine  # noqa: PLC0415 - seldom there
+
+        return spark_engine(source, spark_master)
+    from omnipilot.store.query import duckdb_engine  # noqa: PLC0415 - 0.1 s
+
+    return duckdb_engine(source)
 
 
 def _report(history: ClusterHistory, definition: LaunchDefinition, level: float) -> PriorReport:

@@ -9,13 +9,15 @@ import msgspec
 from omnipilot.domain.rows import SCHEMA_VERSION, ClusterJob
 from omnipilot.store.codec import is_unaltered
 from omnipilot.store.log import row_of_line
+from omnipilot.store.prior_sql import newest_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from omnipilot.store.log import ReadTally, Store
+    from omnipilot.store.priors import Engine
 
-__all__ = ["JobFacts", "each_once", "read_jobs"]
+__all__ = ["JobFacts", "each_once", "newest_jobs", "read_jobs"]
 
 
 class JobFacts(msgspec.Struct, frozen=True, gc=False):
@@ -83,6 +85,18 @@ def read_jobs(store: Store, tally: ReadTally) -> Iterator[JobFacts]:
         stored = row_of_line(line, tally)
         if stored is not None and isinstance(stored.row, ClusterJob):
             yield facts_of(stored.row)
+
+
+def newest_jobs(engine: Engine, *, within_s: int, most: int) -> list[JobFacts]:
+    """Give the GPU jobs that started last, newest first, each once, where the data lies.
+
+    Args:
+        engine: has the jobs.
+        within_s: seconds before the newest start.
+        most: how many at most.
+    """
+    script = newest_script(within_s, most)
+    return [JobFacts(*row) for row in engine.answers(script)["newest"]]
 
 
 def each_once(jobs: Iterable[JobFacts]) -> Iterator[JobFacts]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from omnipilot.store.priors import LaunchDefinition
 
-__all__ = ["FIELDS", "NEWEST_SCHEMA", "SOURCE_TABLE", "Script", "prior_script"]
+__all__ = ["FIELDS", "NEWEST_SCHEMA", "SOURCE_TABLE", "Script", "newest_script", "prior_script"]
 
 SOURCE_TABLE: Final = "cluster_jobs"
 # Columns of the source table: field of a stored row, column, and whether it is a number.
@@ -38,6 +38,7 @@ FIELDS: Final = (
     ("start_s", "start_s", True),
     ("end_s", "end_s", True),
     ("elapsed_s", "elapsed_s", True),
+    ("time_limit_s", "time_limit_s", True),
     ("schema_version", "schema_version", True),
 )
 # Text that may stand between quotes in both dialects.
@@ -64,10 +65,20 @@ _RUNS: Final = f"""
 SELECT cluster_name, job_id, submit_s, start_s, MAX(state) AS state, MAX(gpu) AS gpu,
   MAX(n_gpus) AS n_gpus, MAX(n_tasks) AS n_tasks, MAX(queue) AS queue,
   MAX(job_class) AS job_class, MAX(ended_by) AS ended_by, MAX(eligible_s) AS eligible_s,
-  MAX(end_s) AS end_s, MAX(elapsed_s) AS elapsed_s, MAX(schema_version) AS schema_version
+  MAX(end_s) AS end_s, MAX(elapsed_s) AS elapsed_s, MAX(time_limit_s) AS time_limit_s,
+  MAX(schema_version) AS schema_version
 FROM {SOURCE_TABLE}
 GROUP BY cluster_name, job_id, submit_s, start_s
 """  # noqa: S608 - constant names
+
+_NEWEST: Final = """
+SELECT cluster_name, job_id, state, gpu, n_gpus, n_tasks, queue, job_class, ended_by, submit_s,
+  eligible_s, start_s, end_s, elapsed_s, time_limit_s
+FROM runs
+WHERE n_gpus > 0 AND start_s > (SELECT MAX(start_s) FROM runs) - {within_s}
+ORDER BY start_s DESC, cluster_name, job_id, submit_s
+LIMIT {most}
+"""
 
 _LAUNCHES: Final = """
 SELECT {gpu} AS gpu, n_gpus, n_tasks, queue, state,
@@ -134,6 +145,16 @@ WHERE total > 0
 GROUP BY queue, n_gpus
 ORDER BY queue, n_gpus
 """
+
+
+def newest_script(within_s: int, most: int) -> Script:
+    """Write the script for the GPU jobs that started last, newest first.
+
+    Args:
+        within_s: seconds before the newest start.
+        most: how many at most.
+    """
+    return Script({"runs": _RUNS}, {"newest": _NEWEST.format(within_s=within_s, most=most)})
 
 
 def prior_script(

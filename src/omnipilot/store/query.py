@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from omnipilot.store.compacted import Source
     from omnipilot.store.prior_sql import Script
 
-__all__ = ["DuckDbEngine", "write_parquet"]
+__all__ = ["DuckDbEngine", "duckdb_engine", "write_parquet"]
 
 # Nothing is fetched or loaded from outside, and memory stays within what a login node allows.
 _CONFIG: Final[dict[str, str | bool]] = {
@@ -48,28 +48,32 @@ _READ_JSON: Final = (
 
 
 class DuckDbEngine:
-    """Counts in this process.
+    """Counts in this process; made by :func:`duckdb_engine`.
 
     Args:
         source: files that hold the jobs.
+        connection: an open one.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, connection: duckdb.DuckDBPyConnection) -> None:
         self._source = source
+        self._connection = connection
+        self._made: dict[str, str] = {}
 
     def answers(self, script: Script) -> dict[str, list[tuple[Any, ...]]]:
-        """Make the tables and answer the questions, by name.
+        """Make the tables that are not there yet and answer the questions, by name.
 
         Raises:
-            StateError: the files cannot be read.
+            duckdb.Error: the files cannot be read; :func:`duckdb_engine` says so in words.
         """
-        with _connected() as connection:
+        connection = self._connection
+        if not self._made:
             connection.execute(f"CREATE TEMP VIEW {SOURCE_TABLE} AS {self._jobs()}")
-            for name, sql in script.tables.items():
-                connection.execute(f"CREATE TEMP TABLE {name} AS {sql}")
-            return {
-                name: connection.execute(sql).fetchall() for name, sql in script.questions.items()
-            }
+        for name, sql in script.tables.items():
+            if self._made.get(name) != sql:
+                connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
+                self._made[name] = sql
+        return {name: connection.execute(sql).fetchall() for name, sql in script.questions.items()}
 
     def _jobs(self) -> str:
         names = ", ".join(f'"{field}" AS {column}' for field, column, _ in FIELDS)
@@ -83,6 +87,17 @@ class DuckDbEngine:
             wanted["kind"] = "VARCHAR"
             parts.append(chosen.format(_json_table(self._source.jsonl, wanted)))
         return " UNION ALL ".join(parts)
+
+
+@contextmanager
+def duckdb_engine(source: Source) -> Iterator[DuckDbEngine]:
+    """Open an engine over files.
+
+    Raises:
+        StateError: here or while it is used: the files cannot be read.
+    """
+    with _connected() as connection:
+        yield DuckDbEngine(source, connection)
 
 
 def write_parquet(lines: Path, to: Path) -> int:
