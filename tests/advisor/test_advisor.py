@@ -168,6 +168,16 @@ def test_the_request_s_own_value_and_weights_override_the_profile(advisor: Advis
     assert advice.weights.compute == 3.0
 
 
+def test_a_question_s_own_tariffs_replace_the_site_s(advisor: Advisor) -> None:
+    tariffs = {
+        "electricity_usd_per_kwh": 1.25, "wait_cost_usd_per_h": 7.5, "slo_penalty_usd_per_h": 3.0,
+    }  # fmt: skip
+    economics = advisor.advise(ask(**tariffs)).economics
+    assert {name: getattr(economics, name) for name in tariffs} == tariffs
+    plain = advisor.advise(ask()).economics
+    assert plain.electricity_usd_per_kwh == advisor.settings.electricity_usd_per_kwh
+
+
 def test_a_dearer_gpu_falls_behind(home: Path, advisor: Advisor) -> None:
     first = advisor.advise(ask()).recommendation.ranked[0].arm.gpu_kind
     written(home / "settings.toml", f"[price_usd_per_gpu_h]\n{first} = 9000.0\n")

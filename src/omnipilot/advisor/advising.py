@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from omnipilot.advisor.engine import with_engine_parameters
 from omnipilot.advisor.fitting import default_utilization_frac
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from omnipilot.advisor.question import Question
     from omnipilot.domain import GpuSpec, ModelArch, ServingRequest
 
+# Fields of a question that replace a setting of the site.
+_OVERRIDES: Final = ("electricity_usd_per_kwh", "wait_cost_usd_per_h", "slo_penalty_usd_per_h")
+
 
 def advise(advisor: Advisor, question: Question) -> Advice:
     """Answer one question; see :meth:`omnipilot.advisor.Advisor.advise`."""
@@ -51,7 +54,7 @@ def advise(advisor: Advisor, question: Question) -> Advice:
     gpus = _gpus(advisor, question, outlook)
     economics, weights = apply_profile(
         question.profile,
-        _economics(advisor, request),
+        _economics(advisor, question, request),
         value_per_token_usd=question.value_per_token_usd,
         weights=question.weights,
     )
@@ -167,9 +170,9 @@ def _gpus(advisor: Advisor, question: Question, outlook: Outlook) -> tuple[GpuSp
     return tuple(found.values())
 
 
-def _economics(advisor: Advisor, request: ServingRequest) -> Economics:
+def _economics(advisor: Advisor, question: Question, request: ServingRequest) -> Economics:
     site = advisor.settings
-    return Economics(
+    economics = Economics(
         duration_h=request.duration_h,
         value_per_token_usd=site.value_usd_per_token,
         pue=site.pue,
@@ -184,6 +187,8 @@ def _economics(advisor: Advisor, request: ServingRequest) -> Economics:
         ttft_limit_s=request.slo.ttft_p50_s,
         tpot_limit_s=request.slo.tpot_p50_s,
     )
+    said = {name: getattr(question, name) for name in _OVERRIDES}
+    return replace(economics, **{name: v for name, v in said.items() if v is not None})
 
 
 def _candidates(

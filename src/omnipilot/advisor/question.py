@@ -25,7 +25,8 @@ class Question:
     Empty ``gpus`` or ``precisions`` mean all that the site has and the checkpoint allows.
     ``allow_fetch`` lets the config of an unknown model be fetched from the hub. ``profile`` is an
     operating point; ``weights`` (by utility term) and ``value_per_token_usd``
-    override it.
+    override it. ``electricity_usd_per_kwh``, ``wait_cost_usd_per_h`` and ``slo_penalty_usd_per_h``
+    override the site's settings.
 
     ``live`` asks Slurm how the cluster is, ``state_file`` takes a saved state instead; ``now_s`` is
     the time then (Unix seconds). ``ask_starts`` lets Slurm be asked when the best arms would start.
@@ -43,6 +44,9 @@ class Question:
     state_file: Path | None = None
     now_s: float = 0.0
     ask_starts: bool = True
+    electricity_usd_per_kwh: float | None = None
+    wait_cost_usd_per_h: float | None = None
+    slo_penalty_usd_per_h: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
