@@ -75,7 +75,7 @@ _NEWEST: Final = """
 SELECT cluster_name, job_id, state, gpu, n_gpus, n_tasks, queue, job_class, ended_by, submit_s,
   eligible_s, start_s, end_s, elapsed_s, time_limit_s
 FROM runs
-WHERE n_gpus > 0 AND start_s > (SELECT MAX(start_s) FROM runs) - {within_s}
+WHERE n_gpus > 0 AND start_s > (SELECT MAX(start_s) FROM runs WHERE n_gpus > 0) - {within_s}
 ORDER BY start_s DESC, cluster_name, job_id, submit_s
 LIMIT {most}
 """
