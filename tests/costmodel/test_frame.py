@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from costmodel_builders import CATALOG, dense_model, scenario
+from costmodel_builders import CATALOG, LLAMA_8B, dense_model, scenario
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +14,7 @@ from omnipilot.costmodel.frame import (
     CATEGORY_NAMES,
     DEFAULT_MAX_NUM_SEQS,
     DEFAULT_MEMORY_UTILIZATION,
+    DEFAULT_OUTPUT_TOKENS,
     DEFAULT_PROMPT_TOKENS,
     UNLIMITED_CONCURRENCY,
     WORKLOAD_PROMPT_TOKENS,
@@ -45,8 +46,25 @@ def test_a_missing_concurrency_is_unlimited_and_flagged() -> None:
     assert frame["concurrency_known"].tolist() == [0.0, 1.0]
 
 
-def test_an_output_of_no_tokens_counts_as_one() -> None:
-    assert build_frame([scenario(output_tokens=0.0)])["output_tokens"].tolist() == [1.0]
+def test_an_output_that_is_not_told_is_assumed_and_marked() -> None:
+    frame = build_frame([scenario(output_tokens=0.0), scenario(output_tokens=7.0)])
+    assert frame["output_tokens"].tolist() == [DEFAULT_OUTPUT_TOKENS, 7.0]
+    assert frame["output_known"].tolist() == [0.0, 1.0]
+
+
+def test_engines_that_run_reference_code_and_encoders_are_told_apart() -> None:
+    def of(model: str, engine: str) -> str:
+        return build_frame([scenario(model, engine=engine)]).category("implementation")[0]
+
+    assert of(LLAMA_8B, "vllm") == of(LLAMA_8B, "tgis") == "native"
+    assert of("google/flan-t5-xl", "tgis") == "tgis encoder-decoder"
+    assert of("Salesforce/codegen2-16B", "tgis") == "tgis reference"
+
+
+def test_old_host_code_costs_more_a_step() -> None:
+    old, new = (build_frame([scenario(engine_version=v)]) for v in ("0.5.4", "0.8.5"))
+    assert old["host_factor"].tolist() == [4.0]
+    assert new["host_factor"].tolist() == [1.0]
 
 
 def test_engine_defaults_stand_in_for_zero() -> None:

@@ -15,6 +15,7 @@ from omnipilot.costmodel.kernel import (
     SOURCE_TERMS,
     KernelInputs,
     KernelLevels,
+    KernelPlaces,
     covariance,
     matern32,
     squared_distance,
@@ -26,7 +27,7 @@ ALL_TERMS = tuple(range(len(KERNEL_TERMS)))
 
 def inputs_of(every: int = 3) -> KernelInputs:
     frame = made().data.frame
-    inputs = KernelLevels.from_frame(frame).inputs(frame, prior_of(frame))
+    inputs = KernelLevels.from_frame(frame).inputs(KernelPlaces.from_frame(frame, prior_of(frame)))
     return inputs.take(np.arange(0, frame.n, every))
 
 
@@ -81,7 +82,7 @@ def test_one_term_is_its_variance_where_all_its_categories_agree() -> None:
             scenario(source="alpha", gpu="h100-80", concurrency=99.0),
         ]
     )
-    inputs = KernelLevels.from_frame(frame).inputs(frame, prior_of(frame))
+    inputs = KernelLevels.from_frame(frame).inputs(KernelPlaces.from_frame(frame, prior_of(frame)))
     at = next(j for j, t in enumerate(KERNEL_TERMS) if t.same == ("source", "gpu_kind")
               and not t.distance)  # fmt: skip
     sd = np.full(len(KERNEL_TERMS), 0.5)
@@ -91,7 +92,7 @@ def test_one_term_is_its_variance_where_all_its_categories_agree() -> None:
 
 def test_a_distance_term_fades_with_load() -> None:
     frame = build_frame([scenario(concurrency=c) for c in (1.0, 2.0, 8.0, 512.0)])
-    inputs = KernelLevels.from_frame(frame).inputs(frame, prior_of(frame))
+    inputs = KernelLevels.from_frame(frame).inputs(KernelPlaces.from_frame(frame, prior_of(frame)))
     at = next(j for j, t in enumerate(KERNEL_TERMS) if t.distance == "workload")
     row = covariance(inputs, inputs, HYPER.sd, HYPER.lengths, (at,))[0]
     assert row[0] > row[1] > row[2] > row[3] > 0
@@ -101,21 +102,23 @@ def test_a_level_without_rows_never_matches_not_even_itself() -> None:
     known = build_frame([scenario(gpu="a100-80"), scenario(gpu="h100-80")])
     levels = KernelLevels.from_frame(known)
     new = build_frame([scenario(gpu="l40s-48", source="gamma"), scenario(gpu="l40s-48")])
-    inputs = levels.inputs(new, prior_of(new))
+    inputs = levels.inputs(KernelPlaces.from_frame(new, prior_of(new)))
     of_gpu = [j for j, t in enumerate(KERNEL_TERMS) if "gpu_kind" in t.same]
     assert (inputs.codes[:, of_gpu] == -1).all()
     for terms in [(j,) for j in of_gpu]:
         assert not covariance(inputs, inputs, HYPER.sd, HYPER.lengths, terms).any()
-        measured = levels.inputs(known, prior_of(known))
+        measured = levels.inputs(KernelPlaces.from_frame(known, prior_of(known)))
         assert not covariance(inputs, measured, HYPER.sd, HYPER.lengths, terms).any()
 
 
 def test_codes_do_not_depend_on_what_else_is_asked() -> None:
     frame = made().data.frame
     levels = KernelLevels.from_frame(frame)
-    whole = levels.inputs(frame, prior_of(frame))
+    whole = levels.inputs(KernelPlaces.from_frame(frame, prior_of(frame)))
     part = frame.take(np.arange(17, 40))
-    assert (levels.inputs(part, prior_of(part)).codes == whole.codes[17:40]).all()
+    assert (
+        levels.inputs(KernelPlaces.from_frame(part, prior_of(part))).codes == whole.codes[17:40]
+    ).all()
 
 
 def test_coordinates_have_the_stated_number_of_columns() -> None:

@@ -37,7 +37,8 @@ ROUND = {
     "sequence_overhead_s": 1e-5, "allreduce_latency_s": 1e-5, "link_bandwidth_eff": 0.5,
     "prefill_overhead_s": 1e-3, "moe_read_frac": 1.0, "tpot_prefill_frac": 0.5,
     "ttft_queue_frac": 0.5, "ttft_overhead_s": 0.01, "kv_wait_frac": 0.5,
-    "idle_power_frac": 0.2, "memory_power_frac": 0.4, "compute_power_frac": 0.6,
+    "media_overhead_s": 0.05, "moe_layer_frac": 0.5, "moe_weight_eff": 0.5, "moe_compute_eff": 0.8,
+    "mla_kv_eff": 2.0, "allreduce_hop_frac": 0.5, "idle_power_frac": 0.2, "memory_power_frac": 0.4, "compute_power_frac": 0.6,
 }  # fmt: skip
 # The best that the arithmetic allows: every efficiency 1, nothing fixed costs anything.
 IDEAL = {n: 1e-12 if n.endswith("_s") else 1.0 for n in PARAMETER_NAMES}
@@ -124,12 +125,16 @@ def test_a_split_over_two_gpus_pays_two_all_reduces_a_layer() -> None:
         round_gpu(), scenario(dense_model(), prompt_tokens=900, output_tokens=200, concurrency=1)
     )
     one, two = answer(question), answer(replace(question, n_gpus=2))
-    # latency x (1 + log2 2), volume 2 (2 - 1)/2 x 1 token x 1000 x 2 bytes over half of the link
+    # latency x 2 for the first doubling, volume 2 (2 - 1)/2 x 1 token x 1000 x 2 bytes over half of the link
     hop = 1e-5 * 2 + 1.0 * 1 * 1000 * 2 / (0.5 * 1e11)
     assert two["link_s"] == pytest.approx(2 * 10 * hop)
     assert two["weights_s"] == pytest.approx(one["weights_s"] / 2)
     assert two["compute_s"] == pytest.approx(one["compute_s"] / 2)
     assert two["kv_s"] == pytest.approx(one["kv_s"] / 2)
+    eight = answer(replace(question, n_gpus=8))
+    # two further doublings add half of the first one's latency each
+    hop = 1e-5 * 2 * (1 + 0.5 * 2) + 2 * 7 / 8 * 1000 * 2 / (0.5 * 1e11)
+    assert eight["link_s"] == pytest.approx(2 * 10 * hop)
 
 
 def test_the_cache_shards_no_further_than_the_kv_heads_and_a_latent_cache_not_at_all() -> None:
@@ -152,9 +157,23 @@ def test_a_batch_touches_the_share_of_experts_that_uniform_routing_gives() -> No
     two = answer(on(round_gpu(), scenario(mixture, concurrency=2)))
     assert one["expert_share"] == pytest.approx(0.5)
     assert two["expert_share"] == pytest.approx(1 - 0.5**2, rel=1e-6)
-    # 0.2e9 shared and 0.5 x 0.8e9 routed parameters of 2 bytes
-    assert one["weights_s"] == pytest.approx((0.2e9 + 0.4e9) * 2 / 1e12 / 0.5)
-    assert one["compute_s"] == pytest.approx(2 * 0.6e9 / 1e14 / 0.5)
+    # 0.2e9 shared and 0.5 x 0.8e9 routed parameters of 2 bytes, these at half of the bandwidth
+    assert one["weights_s"] == pytest.approx((0.2e9 + 0.4e9 / 0.5) * 2 / 1e12 / 0.5)
+    assert one["compute_s"] == pytest.approx(2 * (0.2e9 + 0.4e9 / 0.8) / 1e14 / 0.5)
+    assert one["layer_s"] == pytest.approx(1e-5 * (10 + 0.5 * 10))
+
+
+def test_attention_in_data_parallel_shards_a_latent_cache() -> None:
+    latent = dense_model(kv_lora_rank=512, qk_rope_head_dim=64, n_kv_heads=8)
+    one = answer(scenario(latent, concurrency=4))
+    four = answer(scenario(latent, concurrency=4, n_gpus=4, attention_dp=True))
+    assert four["kv_s"] == pytest.approx(one["kv_s"] / 4)
+
+
+def test_images_and_videos_cost_each_request_their_decoding() -> None:
+    plain = answer(scenario(workload="chat", prompt_tokens=700))
+    media = answer(scenario(workload="image-chat", prompt_tokens=700))
+    assert media["prefill_s"] == pytest.approx(plain["prefill_s"] + 0.05)
 
 
 def test_sliding_layers_stop_growing_at_the_window() -> None:
@@ -177,7 +196,8 @@ def test_the_prior_answers_every_target() -> None:
 def test_every_parameter_moves_some_answer() -> None:
     frame = build_frame(
         [
-            scenario("Qwen/Qwen3-30B-A3B", n_gpus=2, concurrency=4),
+            scenario("Qwen/Qwen3-30B-A3B", n_gpus=4, concurrency=4),
+            scenario("deepseek-ai/DeepSeek-V3", n_gpus=8, workload="image-chat"),
             scenario(concurrency=5000, prompt_tokens=4000, output_tokens=1000),
         ]
     )

@@ -9,9 +9,16 @@ import numpy as np
 import pytest
 from costmodel_builders import hyper, made, prior_of, scenarios
 
+from omnipilot.costmodel import inducing
 from omnipilot.costmodel import residual as module
 from omnipilot.costmodel.frame import Frame, build_frame
-from omnipilot.costmodel.kernel import GLOBAL_TERMS, SOURCE_TERMS, KernelLevels, covariance
+from omnipilot.costmodel.kernel import (
+    GLOBAL_TERMS,
+    SOURCE_TERMS,
+    KernelLevels,
+    KernelPlaces,
+    covariance,
+)
 from omnipilot.costmodel.residual import GLOBAL, GaussianLayer
 
 if TYPE_CHECKING:
@@ -49,9 +56,16 @@ def fit(
     )  # fmt: skip
 
 
+def places(frame: Frame) -> KernelPlaces:
+    return KernelPlaces.from_frame(frame, prior_of(frame))
+
+
 def kernel_of(a: Frame, b: Frame, levels: KernelLevels) -> NDArray[np.float64]:
     """Global covariance, plus that of the source terms where the sources agree."""
-    x, y = levels.inputs(a, prior_of(a)), levels.inputs(b, prior_of(b))
+    x, y = (
+        levels.inputs(KernelPlaces.from_frame(a, prior_of(a))),
+        levels.inputs(KernelPlaces.from_frame(b, prior_of(b))),
+    )
     shared = covariance(x, y, HYPER.sd, HYPER.lengths, GLOBAL_TERMS)
     own = covariance(x, y, HYPER.sd, HYPER.lengths, SOURCE_TERMS)
     return (shared + own).astype(np.float64)
@@ -69,7 +83,7 @@ def test_with_every_row_an_inducing_point_the_mean_is_the_exact_posterior(
     monkeypatch: pytest.MonkeyPatch, pivot_block: int, *, halved: bool
 ) -> None:
     monkeypatch.setattr(module, "REWEIGHTINGS", 0)
-    monkeypatch.setattr(module, "PIVOT_BLOCK", pivot_block)
+    monkeypatch.setattr(inducing, "PIVOT_BLOCK", pivot_block)
     r = rows()
     weight = np.ones(r.frame.n)
     if halved:
@@ -77,7 +91,7 @@ def test_with_every_row_an_inducing_point_the_mean_is_the_exact_posterior(
     layer = fit(r, weight=weight)
     assert len(layer.blocks[GLOBAL].points) > 0.9 * r.frame.n
     for frame in (r.frame, r.new):
-        mean, _ = layer.predict(frame, prior_of(frame))
+        mean, _ = layer.predict(frame, places(frame))
         truth = exact(r, weight, frame)
         assert np.abs(truth).max() > 0.2
         assert np.abs(mean - truth).max() < 0.01
@@ -87,7 +101,7 @@ def test_few_inducing_points_come_near_the_exact_posterior(monkeypatch: pytest.M
     monkeypatch.setattr(module, "REWEIGHTINGS", 0)
     r = rows()
     truth = exact(r, np.ones(r.frame.n), r.frame)
-    mean, _ = fit(r, points=25).predict(r.frame, prior_of(r.frame))
+    mean, _ = fit(r, points=25).predict(r.frame, places(r.frame))
     assert len(fit(r, points=25).blocks[GLOBAL].points) == 25
     assert np.abs(mean - truth).mean() < 0.25 * np.abs(truth).mean()
 
@@ -102,8 +116,8 @@ def test_one_odd_row_pulls_its_neighbours_less_than_a_gaussian_would(
     others = np.arange(r.frame.n) != 7
 
     def pull() -> float:
-        clean = fit(r).predict(r.frame, prior_of(r.frame))[0]
-        moved = fit(spoilt).predict(r.frame, prior_of(r.frame))[0]
+        clean = fit(r).predict(r.frame, places(r.frame))[0]
+        moved = fit(spoilt).predict(r.frame, places(r.frame))[0]
         return float(np.abs(moved - clean)[others].max())
 
     robust = pull()
@@ -116,12 +130,12 @@ def test_an_unseen_source_gets_the_global_part_alone() -> None:
     layer = fit(r)
     only_global = GaussianLayer(layer.levels, {GLOBAL: layer.blocks[GLOBAL]}, layer.hyper)
     unseen = build_frame([replace(s, source="gamma") for s in scenarios()[:20]])
-    mean, _ = layer.predict(unseen, prior_of(unseen))
-    alone, _ = only_global.predict(unseen, prior_of(unseen))
+    mean, _ = layer.predict(unseen, places(unseen))
+    alone, _ = only_global.predict(unseen, places(unseen))
     assert mean.tobytes() == alone.tobytes()
     known = build_frame(scenarios()[:20])
-    ours, _ = layer.predict(known, prior_of(known))
-    assert np.abs(ours - only_global.predict(known, prior_of(known))[0]).max() > 0.01
+    ours, _ = layer.predict(known, places(known))
+    assert np.abs(ours - only_global.predict(known, places(known))[0]).max() > 0.01
 
 
 def test_rows_without_a_source_name_leave_the_global_block_whole() -> None:
@@ -138,13 +152,13 @@ def test_rows_without_a_source_name_leave_the_global_block_whole() -> None:
 def test_similarity_is_1_at_a_measured_position_and_falls_away_from_it() -> None:
     r = rows()
     layer = fit(r)
-    at = layer.predict(r.frame, prior_of(r.frame))[1]
+    at = layer.predict(r.frame, places(r.frame))[1]
     assert at == pytest.approx(np.ones(r.frame.n), abs=0.02)
     far = build_frame(
         [replace(s, concurrency=90_000.0, prompt_tokens=100_000.0) for s in scenarios()[:5]]
     )
     near = r.new
-    similarity = [layer.predict(f, prior_of(f))[1] for f in (near, far)]
+    similarity = [layer.predict(f, places(f))[1] for f in (near, far)]
     assert 0 <= similarity[1].max() < similarity[0].min() <= 1.001
 
 
@@ -160,10 +174,10 @@ def test_two_fits_are_equal_to_the_last_bit_and_the_seed_decides() -> None:
 def test_an_answer_is_the_same_in_any_batch() -> None:
     r = rows()
     layer = fit(r)
-    whole, _ = layer.predict(r.new, prior_of(r.new))
+    whole, _ = layer.predict(r.new, places(r.new))
     for i in (0, 11, r.new.n - 1):
         one = r.new.take(np.array([i]))
-        assert layer.predict(one, prior_of(one))[0] == pytest.approx(whole[i], abs=1e-4)
+        assert layer.predict(one, places(one))[0] == pytest.approx(whole[i], abs=1e-4)
 
 
 def test_the_fitted_layer_holds_no_label() -> None:

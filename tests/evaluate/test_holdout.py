@@ -11,7 +11,9 @@ from omnipilot.costmodel import fit
 from omnipilot.domain.errors import UsageError
 from omnipilot.domain.rows import InferenceRun
 from omnipilot.evaluate import holdout
-from omnipilot.evaluate.holdout import Holdout, hold_out, report
+from omnipilot.evaluate.heldout_report import report
+from omnipilot.evaluate.holdout import Holdout, fold_models, folds_of, hold_out
+from omnipilot.evaluate.probing import probe_curve
 from omnipilot.evaluate.rowsets import row_set
 from omnipilot.learn.dataset import Dataset, build_dataset, read_runs
 
@@ -71,3 +73,45 @@ def test_the_named_row_set_is_one_source_and_engine_only(real: Dataset) -> None:
     named = row_set(("llm_inference_bench",), "vllm")
     assert named is not None
     assert not np.any(named.mask(real.data.frame))
+
+
+def test_the_filter_changes_neither_folds_nor_groups(real: Dataset) -> None:
+    whole = folds_of(real, Holdout("output_tokens_per_s", "model"))
+    part = folds_of(real, Holdout("output_tokens_per_s", "model", vendor="nvidia"))
+    assert (whole == part).all()
+    models = real.data.frame.category("model")
+    for name in np.unique(models):
+        assert len(set(whole[models == name].tolist())) == 1
+
+
+def test_one_by_one_leaves_out_each_group_alone(real: Dataset) -> None:
+    fold = folds_of(real, Holdout("itl_p50_s", "model", sources=(SOURCE,), one_by_one=True))
+    models = real.data.frame.category("model")
+    assert len(set(fold.tolist())) == len(np.unique(models))
+
+
+def test_fitted_folds_are_kept_and_probes_narrow_the_answers(
+    real: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("catboost", reason="training needs the extra 'fit'")
+    monkeypatch.setattr(fit, "DEFAULT_FOLDS", 2)
+    monkeypatch.setitem(holdout.FOLDS, "model", 2)
+    question = Holdout("output_tokens_per_s", "model", sources=(SOURCE,))
+    first = hold_out(real, question, cache=tmp_path)
+    said: list[str] = []
+    again = hold_out(real, question, said.append, tmp_path)
+    assert said == []  # nothing was fitted again
+    assert again.log == pytest.approx(first.log, abs=1e-5)
+    for fold in fold_models(real, question, tmp_path):
+        held = set(real.data.frame.category("model")[fold.test].tolist())
+        assert held.isdisjoint(fold.model.envelope.novelty["model"])
+    for policy in ("random", "variance"):
+        curve = probe_curve(real, question, 4, policy, tmp_path)["by_probes"]
+        assert [c["probes"] for c in curve] == [0, 1, 2, 3, 4]
+        assert curve[4]["mape"] < 0.8 * curve[0]["mape"]
+        assert curve[4]["mean_log_width"] < curve[0]["mean_log_width"]
+
+
+def test_probes_of_cells_are_refused_in_words(real: Dataset) -> None:
+    with pytest.raises(UsageError, match="hidden group"):
+        probe_curve(real, Holdout("output_tokens_per_s", "cell"), 2, "random")

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from omnipilot.domain.rows import InferenceRun
 
 
+def _kv_dtype(engine: str, precision: PrecisionSpec) -> str:
+    """TensorRT-LLM's FP8 and NVFP4 checkpoints carry an FP8 cache (its quantization guide)."""
+    low = engine == "trtllm" and precision.name in {"fp8", "fp8-block", "nvfp4"}
+    return "fp8" if low else "auto"
+
+
 class ScenarioBuilder:
     """Turns rows into scenarios, resolving each distinct name once.
 
@@ -54,10 +60,11 @@ class ScenarioBuilder:
             output_tokens=run.output_tokens,
             concurrency=run.concurrency,
             mode=run.mode or "online",
-            kv_dtype=run.kv_dtype or "auto",
+            kv_dtype=run.kv_dtype or _kv_dtype(run.engine, precision),
             engine=run.engine,
             engine_version=run.stack.engine_version,
             max_model_len=run.max_model_len,
+            attention_dp=run.attention_dp,
             source=run.source,
             workload=run.workload,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import click
 
@@ -32,6 +32,10 @@ SUB_COMMANDS: Final[dict[str, SubCommand]] = {
     "preference": SubCommand(
         "evaluate_preference", "preference",
         "Find the values of a token under which stated choices are the best ones.",
+    ),
+    "pilot": SubCommand(
+        "evaluate_pilot", "pilot",
+        "Score recommendations for LLMs never measured by the method of LLM-Pilot.",
     ),
 }  # fmt: skip
 
@@ -79,6 +83,14 @@ class EvaluateGroup(click.Group):
 )  # fmt: skip
 @click.option("--engine", default="", help="Test only rows of this engine.")
 @click.option("--vendor", default="", help="Test only rows of this GPU vendor, such as nvidia.")
+@click.option(
+    "--probes", type=click.IntRange(0, 1000), default=0, show_default=True, metavar="K",
+    help="Reveal up to K rows of each held-out group, and predict the rest after each.",
+)  # fmt: skip
+@click.option(
+    "--probe-policy", type=click.Choice(("random", "variance")), default="variance",
+    show_default=True, help="Which rows are revealed: any, or those that tell most.",
+)  # fmt: skip
 @home_option
 @format_option("table", "json")
 @click.pass_context
@@ -90,18 +102,23 @@ def evaluate(
     split: str,
     engine: str,
     vendor: str,
+    probes: int,
+    probe_policy: Literal["random", "variance"],
     home: Path | None,
     form: str,
 ) -> int:
     """Measure the cost model on rows it has not seen.
 
     Each fold fits the whole shipped pipeline without the held-out groups and predicts them. mape,
-    median_ape and coverage are fractions.
+    median_ape and coverage are fractions. Fitted folds are kept in the site's folder (cache/folds)
+    and used again while rows and code are the same; a first run takes minutes a fold.
 
     \b
     Example:
       omnipilot evaluate --data ../shared/data --source llm_inference_bench --engine vllm \\
         --target aggregate_tokens_per_s --split cell --format json
+      omnipilot evaluate --data ../shared/data --target output_tokens_per_s --split source \\
+        --probes 10 --probe-policy variance
     """
     if ctx.invoked_subcommand is not None:
         return exits.OK
@@ -111,17 +128,25 @@ def evaluate(
     single_threaded_algebra()
     from omnipilot.catalog import Catalog  # noqa: PLC0415 - keeps --help quick
     from omnipilot.cli import output  # noqa: PLC0415 - same
-    from omnipilot.evaluate.holdout import Holdout, hold_out, report  # noqa: PLC0415 - same
+    from omnipilot.evaluate.heldout_report import report  # noqa: PLC0415 - same
+    from omnipilot.evaluate.holdout import FOLDS_FOLDER, Holdout, hold_out  # noqa: PLC0415 - same
+    from omnipilot.evaluate.probing import probe_curve  # noqa: PLC0415 - same
     from omnipilot.learn.dataset import build_dataset, read_runs  # noqa: PLC0415 - same
     from omnipilot.settings import default_home  # noqa: PLC0415 - same
 
-    dataset = build_dataset(read_runs(folder), Catalog.load(home or default_home()))
+    site = home or default_home()
+    cache = site / FOLDS_FOLDER
+    dataset = build_dataset(read_runs(folder), Catalog.load(site))
     output.progress(
         f"{dataset.data.frame.n:,} rows to learn from, {dataset.excluded.total:,} left out"
     )
     question = Holdout(target=target, split=split, sources=sources, engine=engine, vendor=vendor)
-    held = hold_out(dataset, question, output.progress)
+    held = hold_out(dataset, question, output.progress, cache)
     figures = report(dataset, question, held)
+    if probes:
+        figures["probes"] = probe_curve(
+            dataset, question, probes, probe_policy, cache, output.progress
+        )
     if form == "json":
         output.emit_json(figures)
     else:
@@ -155,5 +180,11 @@ def _emit_table(figures: dict[str, Any]) -> None:
     rows += [cells(k, e) for k, e in figures["per_group"].items()]
     output.emit_table(columns, rows)
     excluded = ", ".join(f"{v:,} {k.replace('_', ' ')}" for k, v in figures["excluded"].items())
+    if "probes" in figures:
+        output.emit_heading(f"after rows revealed by policy {figures['probes']['policy']}")
+        output.emit_table(
+            columns,
+            [cells(f"{e['probes']} rows", e) for e in figures["probes"]["by_probes"]],
+        )
     click.echo(f"physics prior alone: MAPE {figures['prior_alone']['mape']:.1%}")
     click.echo(f"left out: {excluded}")

@@ -8,7 +8,7 @@ from omnipilot.domain.scenario import MODES
 
 __all__ = [
     "DEFAULT_MODE", "DESIGNED_COLUMNS", "MODE_OF_SCENARIO", "MODE_OF_SOURCE", "MODE_OF_TEXT",
-    "NUMBER_COLUMNS", "STATUSES", "TEXT_COLUMNS", "Bounds",
+    "NUMBER_COLUMNS", "STATUSES", "TEXT_COLUMNS", "VERSION_OF_SOURCE", "Bounds",
 ]  # fmt: skip
 
 
@@ -34,6 +34,7 @@ NUMBER_COLUMNS: Final[dict[str, Bounds]] = {
     "osl": Bounds(0.0, 1e8),
     "concurrency": Bounds(0.0, 1e6),
     "num_prompts": Bounds(0.0, 1e9),
+    "attn_dp": Bounds(0.0, 1e5, whole=True),
     "agg_tok_s": _RATE,
     "out_tok_s": _RATE,
     "req_s": _RATE,
@@ -114,5 +115,7 @@ MODE_OF_SOURCE: Final[dict[str, str]] = {
     "trtllm_perf_docs": "static",
     "dstack_benchmarks": "static",
 }
+# Engine versions that a source tells of all its rows, by source and engine (their READMEs).
+VERSION_OF_SOURCE: Final[dict[tuple[str, str], str]] = {("llm_inference_bench", "vllm"): "0.5.3"}
 # A site's own benchmark is a closed loop of clients unless it says otherwise.
 DEFAULT_MODE: Final = "online"

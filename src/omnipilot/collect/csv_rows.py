@@ -22,6 +22,7 @@ from omnipilot.collect.columns import (
     NUMBER_COLUMNS,
     STATUSES,
     TEXT_COLUMNS,
+    VERSION_OF_SOURCE,
 )
 from omnipilot.collect.records import Limits, Record, printable, read_records
 from omnipilot.domain.arm import StackFingerprint
@@ -188,10 +189,15 @@ class _RowReader:
             kv_dtype=text["kv_dtype"],
             max_model_len=int(number.get("max_model_len", 0)),
             gpu_memory_gb=number.get("gpu_mem_gb", 0.0),
+            attention_dp=number.get("attn_dp", 0.0) > 1 or "DP for attention" in text["notes"],
             workload=text["workload"] or text["task"],
             notes=text["notes"],
             stack=self._stack(
-                text["engine_version"], text["cuda"], text["driver"], text["image_digest"]
+                text["engine_version"]
+                or VERSION_OF_SOURCE.get((text["source"], text["engine"]), ""),
+                text["cuda"],
+                text["driver"],
+                text["image_digest"],
             ),
         )
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from omnipilot.costmodel.deviation import DEVIATION_TERMS, Deviation, LocalRows, class_terms
 from omnipilot.costmodel.envelope import Envelope
 from omnipilot.costmodel.features import FEATURES, ONE_HOT, FeatureSpace
 from omnipilot.costmodel.fitted import FittedHead, FittedModel
@@ -39,7 +40,7 @@ from omnipilot.domain.targets import QUANTILES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 DOCUMENT = "bundle.json"
 ARRAYS = "arrays.npz"
 MAX_DOCUMENT_BYTES = 32 * 2**20
@@ -48,6 +49,7 @@ MAX_ARRAY_BYTES = 512 * 2**20
 _LAYOUT = {
     "physics_parameters": PARAMETER_NAMES,
     "kernel_terms": tuple(t.name for t in KERNEL_TERMS),
+    "deviation_terms": tuple(t.name for t in DEVIATION_TERMS),
     "features": tuple(f.name for f in FEATURES),
     "one_hot": ONE_HOT,
 }
@@ -177,10 +179,7 @@ def _encode(model: FittedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]
         layer = head.layer
         for i, block in enumerate(layer.blocks.values()):
             at = f"{name}/block{i}"
-            few = block.points.codes.max(initial=0) < 2**15
-            arrays[f"{at}/codes"] = block.points.codes.astype(np.int16 if few else np.int32)
-            arrays[f"{at}/workload"] = block.points.workload
-            arrays[f"{at}/physics"] = block.points.physics
+            arrays |= _encode_points(at, block.points)
             arrays[f"{at}/alpha"] = block.alpha
         arrays[f"{name}/sd"] = layer.hyper.sd
         spreads = {}
@@ -202,8 +201,18 @@ def _encode(model: FittedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]
                 "mape": spread.mape,
                 "median_ape": spread.median_ape,
             }
+        deviations = {}
+        for label, deviation in head.deviations.items():
+            arrays[f"{name}/{label}/deviation"] = deviation.sd
+            deviations[label] = {
+                "category": deviation.category,
+                "lengths": deviation.lengths,
+                "noise_sd": deviation.noise_sd,
+            }
         heads[name] = {
             "n_rows": head.n_rows,
+            "shares": head.shares,
+            "deviations": deviations,
             "blocks": list(layer.blocks),
             "keys": layer.levels.keys,
             "lengths": layer.hyper.lengths,
@@ -211,12 +220,21 @@ def _encode(model: FittedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]
             "group_noise_sd": layer.hyper.group_noise_sd,
             "spreads": spreads,
         }
+    local = []
+    for i, ((name, label), rows) in enumerate(model.local.items()):
+        at = f"local{i}"
+        arrays |= _encode_points(at, rows.points)
+        arrays[f"{at}/whiten"] = rows.whiten.astype(np.float32)
+        arrays[f"{at}/root"] = rows.root.astype(np.float32)
+        arrays[f"{at}/gain"] = rows.gain
+        local.append({"head": name, "class": label, "keys": rows.levels.keys, "band": rows.band})
     e = model.envelope
     document = {
         "format": FORMAT_VERSION,
         **_LAYOUT,
         "physics_offsets": offsets,
         "heads": heads,
+        "local": local,
         "envelope": {
             "levels": e.levels,
             "ranges": e.ranges,
@@ -226,6 +244,23 @@ def _encode(model: FittedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]
         },
     }
     return document, arrays
+
+
+def _encode_points(at: str, points: KernelInputs) -> dict[str, NDArray[Any]]:
+    few = points.codes.max(initial=0) < 2**15
+    return {
+        f"{at}/codes": points.codes.astype(np.int16 if few else np.int32),
+        f"{at}/workload": points.workload,
+        f"{at}/physics": points.physics,
+    }
+
+
+def _decode_points(arrays: dict[str, NDArray[Any]], at: str, m: int, n_terms: int) -> KernelInputs:
+    return KernelInputs(
+        _array(arrays, f"{at}/codes", (m, n_terms)).astype(np.int32),
+        _array(arrays, f"{at}/workload", (m, N_WORKLOAD_COORDINATES)),
+        _array(arrays, f"{at}/physics", (m, N_PHYSICS_COORDINATES)),
+    )
 
 
 def _array(
@@ -299,11 +334,7 @@ def _decode(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Fitted
             at = f"{name}/block{i}"
             alpha = _array(arrays, f"{at}/alpha", (None,))
             m = len(alpha)
-            points = KernelInputs(
-                _array(arrays, f"{at}/codes", (m, len(KERNEL_TERMS))).astype(np.int32),
-                _array(arrays, f"{at}/workload", (m, N_WORKLOAD_COORDINATES)),
-                _array(arrays, f"{at}/physics", (m, N_PHYSICS_COORDINATES)),
-            )
+            points = _decode_points(arrays, at, m, len(KERNEL_TERMS))
             blocks[label] = Block(points=points, alpha=alpha)
         hyper = Hyperparameters(
             sd=_array(arrays, f"{name}/sd", (len(KERNEL_TERMS),)),
@@ -311,14 +342,39 @@ def _decode(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Fitted
             noise_sd=d["noise_sd"],
             group_noise_sd=d["group_noise_sd"],
         )
-        levels = KernelLevels(keys=tuple(tuple(k) for k in d["keys"]))
+        levels = KernelLevels.from_keys(d["keys"])
         spreads = {
             label: _decode_spread(s, arrays, f"{name}/{label}") for label, s in d["spreads"].items()
         }
         if not spreads:
             raise ValueError(f"head '{name}' has no calibrated class")
         layer = GaussianLayer(levels=levels, blocks=blocks, hyper=hyper)
-        heads[name] = FittedHead(by_name[name], layer, spreads, d["n_rows"])
+        deviations = {
+            label: Deviation(
+                category=v["category"],
+                sd=_array(arrays, f"{name}/{label}/deviation", (len(DEVIATION_TERMS),)),
+                lengths=(v["lengths"][0], v["lengths"][1]),
+                noise_sd=v["noise_sd"],
+            )
+            for label, v in d["deviations"].items()
+        }
+        shares = {label: float(d["shares"][label]) for label in spreads}
+        heads[name] = FittedHead(by_name[name], layer, shares, spreads, deviations, d["n_rows"])
+    local = {}
+    for i, d in enumerate(document["local"]):
+        at = f"local{i}"
+        deviation = heads[d["head"]].deviations[d["class"]]
+        gain = _array(arrays, f"{at}/gain", (None,))
+        m = len(gain)
+        local[d["head"], d["class"]] = LocalRows(
+            deviation,
+            KernelLevels.from_keys(d["keys"], class_terms(deviation.category)),
+            _decode_points(arrays, at, m, len(DEVIATION_TERMS)),
+            _array(arrays, f"{at}/whiten", (m, m)).astype(np.float64),
+            _array(arrays, f"{at}/root", (m, m)).astype(np.float64),
+            gain,
+            (float(d["band"][0]), float(d["band"][1])) if d["band"] is not None else None,
+        )
     e = document["envelope"]
     envelope = Envelope(
         levels={k: tuple(v) for k, v in e["levels"].items()},
@@ -327,4 +383,4 @@ def _decode(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Fitted
         engine_eras=tuple(e["engine_eras"]),
         cells=tuple(tuple(c) for c in e["cells"]),
     )
-    return FittedModel(physics=physics, heads=heads, envelope=envelope)
+    return FittedModel(physics=physics, heads=heads, envelope=envelope, local=local)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 # near by are too few to call an answer supported by its neighbourhood.
 SPARSE_SIMILARITY = 0.35
 NEAR_SIMILARITY = 0.6
+# Share of a class's variance that the site's own rows must have taken away before the question
+# counts as measured at this site.
+INFORMED_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +116,34 @@ class Envelope:
             cells=_cells(frame),
         )
 
-    def support(self, frame: Frame, similarity: NDArray[np.float64]) -> list[SupportVerdict]:
+    def extended(self, frame: Frame) -> Envelope:
+        """The envelope with a site's own rows; what the model itself has seen stays as it was."""
+        own = Envelope.from_frame(frame)
+        return Envelope(
+            levels={k: tuple(sorted({*v, *own.levels[k]})) for k, v in self.levels.items()},
+            ranges={
+                k: (min(low, own.ranges[k][0]), max(high, own.ranges[k][1]))
+                for k, (low, high) in self.ranges.items()
+            },
+            novelty=self.novelty,
+            engine_eras=tuple(sorted({*self.engine_eras, *own.engine_eras})),
+            cells=self.cells + own.cells,
+        )
+
+    def support(
+        self,
+        frame: Frame,
+        similarity: NDArray[np.float64],
+        informed: NDArray[np.float64] | None = None,
+    ) -> list[SupportVerdict]:
         """Judge n questions.
 
         Args:
             frame: the questions.
             similarity: share of the global covariance with the nearest inducing point (n,).
+            informed: share of the variance that the site's own rows took away (n,).
         """
+        told = np.zeros(frame.n) if informed is None else informed
         violations: list[list[str]] = [[] for _ in range(frame.n)]
         for axis in AXES:
             if axis.category:
@@ -150,18 +174,25 @@ class Envelope:
         for i in range(frame.n):
             name = CLASS_NAMES[novelty[i]]
             reasons = []
-            if name == "source":
-                reasons.append("no row of this site yet: the interval is that of an unseen source")
-            if new_model[i]:
+            known_here = told[i] >= INFORMED_SHARE
+            if name == "source" and not known_here:
+                reasons.append(
+                    "few rows of this site near this question"
+                    if told[i] > 0
+                    else "no row of this site yet: the interval is that of an unseen source"
+                )
+            if new_model[i] and not known_here:
                 reasons.append("no row of this model")
             if new_era[i]:
                 reasons.append("no row of this engine version")
-            if similarity[i] < SPARSE_SIMILARITY:
+            sparse = similarity[i] < SPARSE_SIMILARITY and not known_here
+            if sparse:
                 reasons.append("few measured rows near this question")
+            near = name == SEEN and similarity[i] >= NEAR_SIMILARITY
             confidence: Confidence = "medium"
-            if violations[i] or similarity[i] < SPARSE_SIMILARITY:
+            if violations[i] or sparse:
                 confidence = "low"
-            elif name == SEEN and similarity[i] >= NEAR_SIMILARITY and not new_era[i]:
+            elif (near or known_here) and not new_era[i]:
                 confidence = "high"
             verdicts.append(
                 SupportVerdict(

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from omnipilot.costmodel.deviation import Deviation
 from omnipilot.costmodel.envelope import Envelope
 from omnipilot.costmodel.fitted import FittedHead, FittedModel
 from omnipilot.costmodel.folds import group_folds
 from omnipilot.costmodel.heads import HEADS, MIN_LABELLED_ROWS, Head, lead_labels
 from omnipilot.costmodel.hyperparameters import Hyperparameters, tune
+from omnipilot.costmodel.kernel import KernelPlaces
 from omnipilot.costmodel.novelty import CLASS_NAMES, NOVELTY, SEEN
 from omnipilot.costmodel.physics import throughput_ceiling
 from omnipilot.costmodel.physics_fit import PhysicsParameters, fit_physics
 from omnipilot.costmodel.residual import GaussianLayer
-from omnipilot.costmodel.spread import Spread, fit_spread
+from omnipilot.costmodel.spread import fit_spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +35,8 @@ N_GLOBAL = 600
 N_SOURCE = 1600
 FOLDS = {"source": 9}  # every public source alone; the other classes in five folds
 DEFAULT_FOLDS = 5
+REFIT_ITERATIONS = 4
+LAYER_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 # A row this far above the ceiling is physically impossible (COSTMODEL §2).
 CEILING_MARGIN_LOG = float(np.log(1.3))
 
@@ -106,21 +110,36 @@ def fit_cost_model(
             frame, prior, residual, data.weight[rows], tuned[head.name],
             n_global=N_GLOBAL, n_source=N_SOURCE, rng=rng,
         )  # fmt: skip
-        fitted[head.name] = FittedHead(head=head, layer=layer, spreads={}, n_rows=len(rows))
+        fitted[head.name] = FittedHead(head, layer, {}, {}, {}, len(rows))
     for novelty in NOVELTY:
         if novelty.name not in classes:
             continue
-        errors = _held_out_errors(data, labels, used, novelty, physics, tuned, seed, progress)
+        parts = _held_out_parts(data, labels, used, novelty, physics, tuned, seed, progress)
         for head in used:
-            spread = _spread(data, labels, head, novelty, physics, errors[head.name], seed)
-            if spread is not None:
-                fitted[head.name].spreads[novelty.name] = spread
+            held_prior, layer_part = parts[head.name]
+            rows = np.flatnonzero(np.isfinite(labels[head.lead]) & np.isfinite(held_prior))
+            if len(rows) < MIN_LABELLED_ROWS:
+                continue
+            beyond = labels[head.lead][rows] - held_prior[rows]
+            share = layer_share(beyond, layer_part[rows])
+            error = beyond - share * layer_part[rows]
+            frame = data.frame.take(rows)
+            at = physics.evaluate(frame)
+            home = fitted[head.name]
+            home.shares[novelty.name] = share
+            home.spreads[novelty.name] = fit_spread(
+                frame, at, error, data.groups(novelty)[rows],
+                novelty.withheld + head.withheld, by_source=novelty.name == SEEN, seed=seed,
+            )  # fmt: skip
+            home.deviations[novelty.name] = Deviation.fit(
+                frame, at, error, novelty.category, np.random.default_rng(seed)
+            )
     # A head whose spread could not be calibrated in any class is left to the prior.
     fitted = {name: head for name, head in fitted.items() if head.spreads}
     return FittedModel(physics=physics, heads=fitted, envelope=Envelope.from_frame(data.frame))
 
 
-def _held_out_errors(
+def _held_out_parts(
     data: TrainingSet,
     labels: Mapping[str, NDArray[np.float64]],
     heads: Sequence[Head],
@@ -129,19 +148,24 @@ def _held_out_errors(
     tuned: Mapping[str, Hyperparameters],
     seed: int,
     progress: Callable[[str], None],
-) -> dict[str, NDArray[np.float64]]:
-    """Log label − centre of every row, predicted with its group held out; NaN without label."""
+) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Log prior and residual layer of every row (n,) each, from fits without its group.
+
+    NaN where the head has no label.
+    """
     n = data.frame.n
     folds = FOLDS.get(novelty.name, DEFAULT_FOLDS)
     fold = group_folds(data.groups(novelty), folds, np.random.default_rng(seed))
-    errors = {head.name: np.full(n, np.nan) for head in heads}
+    parts = {head.name: (np.full(n, np.nan), np.full(n, np.nan)) for head in heads}
     folds = int(fold.max()) + 1
     for k in range(folds if folds > 1 else 0):
         progress(f"calibration: unseen {novelty.category or 'cell'}, fold {k + 1} of {folds}")
         train, test = fold != k, fold == k
-        refit = fit_physics(
+        # A few cells more or less do not move a few hundred shrunk parameters; whole models, GPU
+        # kinds and sources do, and a few steps from the full fit find where to.
+        refit = physics if novelty.name == SEEN else fit_physics(
             data.frame.take(train), {t: v[train] for t, v in labels.items()},
-            data.weight[train], physics,
+            data.weight[train], physics, iterations=REFIT_ITERATIONS,
         )  # fmt: skip
         for head in heads:
             known = np.isfinite(labels[head.lead])
@@ -155,26 +179,18 @@ def _held_out_errors(
                 tuned[head.name], n_global=N_GLOBAL, n_source=N_SOURCE,
                 rng=np.random.default_rng([seed, k]),
             )  # fmt: skip
-            centre = prior_test.log[head.lead] + layer.predict(frame_test, prior_test)[0]
-            errors[head.name][b] = labels[head.lead][b] - centre
-    return errors
+            parts[head.name][0][b] = prior_test.log[head.lead]
+            places = KernelPlaces.from_frame(frame_test, prior_test)
+            parts[head.name][1][b] = layer.predict(frame_test, places)[0]
+    return parts
 
 
-def _spread(
-    data: TrainingSet,
-    labels: Mapping[str, NDArray[np.float64]],
-    head: Head,
-    novelty: NoveltyClass,
-    physics: PhysicsParameters,
-    error: NDArray[np.float64],
-    seed: int,
-) -> Spread | None:
-    """Spread of one head in one class; None with too few held-out errors."""
-    rows = np.flatnonzero(np.isfinite(labels[head.lead]) & np.isfinite(error))
-    if len(rows) < MIN_LABELLED_ROWS:
-        return None
-    frame = data.frame.take(rows)
-    return fit_spread(
-        frame, physics.evaluate(frame), error[rows], data.groups(novelty)[rows],
-        novelty.withheld + head.withheld, by_source=novelty.name == SEEN, seed=seed,
-    )  # fmt: skip
+def layer_share(beyond: NDArray[np.float64], layer: NDArray[np.float64]) -> float:
+    """How much of the layer's answer to believe in a class: the share with the least mean error.
+
+    Args:
+        beyond: log label − log prior of held-out rows (n,).
+        layer: what the residual layer said of them (n,).
+    """
+    losses = [float(np.mean(np.abs(beyond - share * layer))) for share in LAYER_SHARES]
+    return LAYER_SHARES[int(np.argmin(losses))]

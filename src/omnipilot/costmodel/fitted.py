@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from omnipilot.costmodel.conformal import interval
-from omnipilot.costmodel.heads import HEAD_OF_TARGET
+from omnipilot.costmodel.heads import HEAD_OF_TARGET, lead_labels
+from omnipilot.costmodel.kernel import KernelPlaces
 from omnipilot.costmodel.novelty import CLASS_NAMES, SEEN, novelty_of
 from omnipilot.domain.targets import TARGETS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
+    from omnipilot.costmodel.deviation import Deviation, LocalRows
     from omnipilot.costmodel.envelope import Envelope
     from omnipilot.costmodel.frame import Frame
     from omnipilot.costmodel.heads import Head
@@ -30,26 +34,62 @@ PRIOR_ONLY_HALF_WIDTH_LOG = {"kv_cache_peak_frac": 0.5}
 DEFAULT_HALF_WIDTH_LOG = float(np.log(2.0))
 # Board power may pass its limit for moments; no mean above this share of TDP is believed.
 POWER_MARGIN = 1.15
+# Share of the variance that a site's rows must have taken away before their own band is used.
+NEAR_SHARE = 0.5
 # A missing class is answered by the next broader one that was calibrated.
 FALLBACK_ORDER = ("source", "gpu", "family", "model", SEEN)
 
 
 @dataclass(frozen=True, slots=True)
 class FittedHead:
-    """One head: its residual layer and a spread for each calibrated novelty class."""
+    """One head: its residual layer and, for each calibrated novelty class, what errors look like.
+
+    ``shares`` tells how much of the layer to believe, ``spreads`` gives the band of a single
+    answer, ``deviations`` how answers err together.
+    """
 
     head: Head
     layer: GaussianLayer
+    shares: dict[str, float]
     spreads: dict[str, Spread]
+    deviations: dict[str, Deviation]
     n_rows: int
 
-    def spread(self, name: str) -> Spread:
-        """Spread of a class; where it was not calibrated, of the nearest broader one."""
+    def calibrated(self, name: str) -> str:
+        """The class itself; where it was not calibrated, the nearest broader one that was."""
         if name in self.spreads:
-            return self.spreads[name]
+            return name
         at = FALLBACK_ORDER.index(name)
         broader = [*reversed(FALLBACK_ORDER[:at]), *FALLBACK_ORDER[at + 1 :]]
-        return self.spreads[next(c for c in broader if c in self.spreads)]
+        return next(c for c in broader if c in self.spreads)
+
+
+@dataclass(frozen=True, slots=True)
+class LogQuantiles:
+    """One head's answer to n questions against the prior, in logs.
+
+    ``log`` q10, q50, q90, lower, upper of the residual (n, 5); ``crossed`` whether the raw
+    quantiles were out of order (n,); ``similarity`` to the measured rows (n,); ``informed`` the
+    share of the variance that local rows took away (n,).
+    """
+
+    log: NDArray[np.float64]
+    crossed: NDArray[np.bool_]
+    similarity: NDArray[np.float64]
+    informed: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class JointErrors:
+    """Joint distribution of one head's log errors over n questions.
+
+    ``mean`` (n,) is what local rows moved the answers by (already part of the medians);
+    ``covariance`` (n, n) is of the questions' own errors; one measured row adds ``noise_sd`` (n,).
+    """
+
+    mean: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+    noise_sd: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,36 +110,115 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class FittedModel:
-    """Prior, heads by name, and the envelope of the rows behind them."""
+    """Prior, heads by name, the envelope of the rows behind them, and a site's own rows.
+
+    ``local`` maps (head, novelty class) to what rows observed since the fit tell; see
+    :meth:`condition`.
+    """
 
     physics: PhysicsParameters
     heads: dict[str, FittedHead]
     envelope: Envelope
+    local: Mapping[tuple[str, str], LocalRows] = field(default_factory=dict)
 
     def log_quantiles(
-        self, frame: Frame, prior: Physics, name: str
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]:
-        """Log residual of one head against the prior.
-
-        Returns:
-            q10, q50, q90, lower, upper of the residual (n, 5), whether the raw quantiles crossed
-            (n,) and the similarity to the measured rows (n,).
-        """
+        self, frame: Frame, prior: Physics, name: str, places: KernelPlaces | None = None
+    ) -> LogQuantiles:
+        """Log residual of one head against the prior, for n questions."""
         head = self.heads[name]
-        centre, similarity = head.layer.predict(frame, prior)
+        places = places or KernelPlaces.from_frame(frame, prior)
+        layer, similarity = head.layer.predict(frame, places)
         out = np.empty((frame.n, 5))
         crossed = np.zeros(frame.n, dtype=bool)
+        informed = np.zeros(frame.n)
         novelty = novelty_of(frame, self.envelope.novelty)
         for i in np.unique(novelty):
             rows = np.flatnonzero(novelty == i)
-            spread = head.spread(CLASS_NAMES[i])
-            part = frame.take(rows)
-            terms = {k: v[rows] for k, v in prior.terms.items()}
-            q, crossed[rows] = spread.quantiles(part, type(prior)(log={}, terms=terms))
+            label = head.calibrated(CLASS_NAMES[i])
+            spread = head.spreads[label]
+            part, at = frame.take(rows), prior.take(rows)
+            q, crossed[rows] = spread.quantiles(part, at)
+            local = self.local.get((name, label))
+            centre = head.shares[label] * layer[rows]
+            left = np.ones(len(rows))
+            if local is not None:
+                mean, left = local.shift(part, at)
+                centre = centre + mean
+                q *= local.deviation.narrowing(left)[:, None]
+                informed[rows] = 1.0 - left
             lower, upper = interval(q, spread.offsets(part))
             out[rows, :3] = q
             out[rows, 3], out[rows, 4] = lower, upper
-        return out + centre[:, None], crossed, similarity
+            if local is not None and local.band is not None:
+                near = rows[left <= 1.0 - NEAR_SHARE]
+                sd = local.deviation.sd_after(left[left <= 1.0 - NEAR_SHARE])
+                out[near, 0] = out[near, 3] = local.band[0] * sd
+                out[near, 2] = out[near, 4] = local.band[1] * sd
+            out[rows] += centre[:, None]
+        return LogQuantiles(out, crossed, similarity, informed)
+
+    def joint(self, frame: Frame, prior: Physics, name: str) -> JointErrors:
+        """How one head's answers to n questions may be off together; see :class:`JointErrors`.
+
+        Questions of different novelty classes are taken as independent.
+        """
+        head = self.heads[name]
+        out = JointErrors(np.zeros(frame.n), np.zeros((frame.n, frame.n)), np.zeros(frame.n))
+        novelty = novelty_of(frame, self.envelope.novelty)
+        for i in np.unique(novelty):
+            rows = np.flatnonzero(novelty == i)
+            label = head.calibrated(CLASS_NAMES[i])
+            deviation = head.deviations[label]
+            part, at = frame.take(rows), prior.take(rows)
+            local = self.local.get((name, label))
+            if local is None:
+                covariance = deviation.joint(part, at)
+            else:
+                out.mean[rows], covariance = local.joint(part, at)
+            out.covariance[np.ix_(rows, rows)] = covariance
+            out.noise_sd[rows] = deviation.noise_sd
+        return out
+
+    def condition(
+        self,
+        frame: Frame,
+        labels: Mapping[str, NDArray[np.float64]],
+        weight: NDArray[np.float64] | None = None,
+        cells: NDArray[np.str_] | None = None,
+    ) -> FittedModel:
+        """The model after a site's own rows, in closed form: nothing is fitted again.
+
+        Every head and class is conditioned by its own labels, so a question is answered by the
+        rows that share its group: those of its site, or those of its model or GPU kind there.
+        Rows observed earlier are replaced: pass all of them. COSTMODEL §3.
+
+        Args:
+            frame: n ≥ 1 observed rows.
+            labels: target → natural log of the label (n,), NaN where missing.
+            weight: (n,) in (0, 1]; 0.5 means twice the noise variance.
+            cells: workload cell of each row (n,); see :meth:`Deviation.condition`.
+        """
+        prior = self.physics.evaluate(frame)
+        present = {CLASS_NAMES[i] for i in np.unique(novelty_of(frame, self.envelope.novelty))}
+        leads = lead_labels(frame, labels)
+        local: dict[tuple[str, str], LocalRows] = {}
+        for name, head in self.heads.items():
+            rows = np.flatnonzero(np.isfinite(leads[head.head.lead]))
+            if len(rows) == 0:
+                continue
+            part, at = frame.take(rows), prior.take(rows)
+            layer = head.layer.predict(part, KernelPlaces.from_frame(part, at))[0]
+            beyond = leads[head.head.lead][rows] - at.log[head.head.lead]
+            for label in sorted({head.calibrated(name) for name in present}):
+                deviation = head.deviations[label]
+                noise = np.full(len(rows), deviation.noise_sd)
+                if weight is not None:
+                    noise /= np.sqrt(np.maximum(weight[rows], 1e-6))
+                error = beyond - head.shares[label] * layer
+                local[name, label] = deviation.condition(
+                    part, at, error, noise, cells[rows] if cells is not None else None
+                )
+        return replace(self, local=local, envelope=self.envelope.extended(frame))
 
     def predict(self, frame: Frame) -> Answers:
         """Answer n questions on every target."""
@@ -108,15 +227,18 @@ class FittedModel:
         crossed: dict[str, NDArray[np.bool_]] = {}
         source: dict[str, Literal["model", "prior"]] = {}
         similarity = np.zeros(frame.n)
+        informed = np.zeros(frame.n)
         residuals = {}
+        places = KernelPlaces.from_frame(frame, prior)
         for name in self.heads:
-            residuals[name] = self.log_quantiles(frame, prior, name)
-            similarity = np.maximum(similarity, residuals[name][2])
+            residuals[name] = self.log_quantiles(frame, prior, name, places)
+            similarity = np.maximum(similarity, residuals[name].similarity)
+            informed = np.maximum(informed, residuals[name].informed)
         for target in TARGETS:
             head = HEAD_OF_TARGET.get(target.name)
             if head is not None and head.name in residuals:
-                log = prior.log[target.name][:, None] + residuals[head.name][0]
-                crossed[target.name] = residuals[head.name][1]
+                log = prior.log[target.name][:, None] + residuals[head.name].log
+                crossed[target.name] = residuals[head.name].crossed
                 source[target.name] = "model"
             else:
                 half = PRIOR_ONLY_HALF_WIDTH_LOG.get(target.name, DEFAULT_HALF_WIDTH_LOG)
@@ -131,7 +253,7 @@ class FittedModel:
                 limit = frame["tdp_w"] * frame["n_gpus"] * POWER_MARGIN
                 value = np.minimum(value, limit[:, None])
             values[target.name] = value
-        support = self.envelope.support(frame, similarity)
+        support = self.envelope.support(frame, similarity, informed)
         return Answers(
             values=values, crossed=crossed, source=source, support=support, physics=prior
         )

@@ -70,6 +70,7 @@ def lead_labels(
         ("aggregate_tokens_per_s", np.log(osl / (isl + osl))),
         ("request_per_s", np.log(osl)),
     ):
-        output = np.where(np.isfinite(output), output, labels[target] + shift)
+        derived = np.where(frame["output_known"] > 0, labels[target] + shift, np.nan)
+        output = np.where(np.isfinite(output), output, derived)
     out["output_tokens_per_s"] = output
     return out

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from omnipilot.costmodel.kernel import KERNEL_TERMS, KernelLevels, squared_distance
+from omnipilot.costmodel.kernel import (
+    KERNEL_TERMS,
+    KernelLevels,
+    KernelPlaces,
+    KernelTerm,
+    squared_distance,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,6 +26,8 @@ PRIOR_SPREAD = 1.0  # how far a log hyper-parameter may move from its start, in 
 MOST_MOVE = 3.0
 TOO_FAR_NATS = 1e12  # sends a line search back from where the covariance is singular
 CLUSTER_ROWS = 40
+STUDENT_DOF = 4.0
+TUNING_PASSES = (0.6, 0.4)  # shares of the iterations; odd rows are told apart in between
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +76,15 @@ def _whole_clusters(
     return np.concatenate(chosen)
 
 
-def tune(
+def tune(  # noqa: PLR0915 - one objective with its gradient
     frame: Frame,
     physics: Physics,
     residual: NDArray[np.float64],
     rng: np.random.Generator,
     *,
-    rows: int = 1400,
-    iterations: int = 30,
+    table: tuple[KernelTerm, ...] = KERNEL_TERMS,
+    rows: int = 900,
+    iterations: int = 24,
 ) -> Hyperparameters:
     """Choose the hyper-parameters by marginal likelihood on whole clusters of the training rows.
 
@@ -84,17 +93,19 @@ def tune(
         physics: their prior.
         residual: log residuals (n,).
         rng: picks the clusters.
+        table: the covariance terms.
         rows: number of rows to use; the cost grows with its cube.
         iterations: L-BFGS iterations.
     """
     from scipy.optimize import minimize  # noqa: PLC0415 - training only
 
     index = _whole_clusters(clusters(frame), rows, rng)
-    inputs = KernelLevels.from_frame(frame).inputs(frame, physics).take(index)
+    places = KernelPlaces.from_frame(frame, physics, table)
+    inputs = KernelLevels.from_frame(frame, table).inputs(places).take(index)
     y = residual[index]
     groups, group_of = np.unique(noise_groups(frame)[index], return_inverse=True)
     group_of = group_of.ravel()
-    n_terms, n_groups = len(KERNEL_TERMS), len(groups)
+    n_terms, n_groups = len(table), len(groups)
     masks = [
         (inputs.codes[:, j][:, None] == inputs.codes[:, j][None, :]).astype(np.float64)
         for j in range(n_terms)
@@ -104,9 +115,12 @@ def tune(
         squared_distance(inputs.physics, inputs.physics).astype(np.float64),
     )
     slot = {"workload": 0, "physics": 1}
-    start = np.log(np.r_[[t.sd for t in KERNEL_TERMS], np.full(n_groups, NOISE_SD), 1.0, 1.0])
+    start = np.log(np.r_[[t.sd for t in table], np.full(n_groups, NOISE_SD), 1.0, 1.0])
 
     bounds = [(value - MOST_MOVE, value + MOST_MOVE) for value in start]
+
+    # How much less a row is believed: odd rows must not pass for noise of their whole source.
+    trust, left_out = np.ones(len(y)), np.zeros(len(y))
 
     def objective(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         variance = np.exp(2.0 * x[:n_terms])
@@ -118,8 +132,8 @@ def tune(
             shapes.append((1.0 + r) * decay)
             slopes.append(r * r * decay)
         scaled: list[NDArray[np.float64] | float] = [0.0, 0.0]
-        k = np.diag(noise[group_of])
-        for j, term in enumerate(KERNEL_TERMS):
+        k = np.diag(noise[group_of] / trust)
+        for j, term in enumerate(table):
             part = variance[j] * masks[j]
             if term.distance:
                 at = slot[term.distance]
@@ -133,27 +147,28 @@ def tune(
             return TOO_FAR_NATS, x - start
         inverse = np.linalg.inv(k)
         alpha = inverse @ y
+        left_out[:] = alpha**2 / np.diag(inverse)  # squared standardized leave-one-out errors
         value = 0.5 * float(y @ alpha) + float(np.sum(np.log(np.diag(cholesky))))
         q = inverse - np.outer(alpha, alpha)
         weighted = {"": q, "workload": q * shapes[0], "physics": q * shapes[1]}
         gradient = [
             variance[j] * float(np.vdot(weighted[t.distance], masks[j]))
-            for j, t in enumerate(KERNEL_TERMS)
+            for j, t in enumerate(table)
         ]
-        diagonal = np.bincount(group_of, weights=np.diag(q), minlength=n_groups)
+        diagonal = np.bincount(group_of, weights=np.diag(q) / trust, minlength=n_groups)
         gradient += list(noise * diagonal)
         gradient += [0.5 * float(np.sum(q * scaled[i] * slopes[i])) for i in (0, 1)]
         pull = (x - start) / PRIOR_SPREAD
         return value + 0.5 * float(pull @ pull), np.asarray(gradient) + pull
 
-    x = minimize(
-        objective,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-        options={"maxiter": iterations},
-    ).x
+    x = start
+    for share in TUNING_PASSES:
+        x = minimize(
+            objective, x, jac=True, method="L-BFGS-B", bounds=bounds,
+            options={"maxiter": round(share * iterations)},
+        ).x  # fmt: skip
+        objective(x)
+        trust = (STUDENT_DOF + 1.0) / (STUDENT_DOF + left_out)
     noise = np.exp(x[n_terms : n_terms + n_groups])
     return Hyperparameters(
         sd=np.exp(x[:n_terms]),

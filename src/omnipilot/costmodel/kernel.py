@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from omnipilot.costmodel.frame import Frame
@@ -136,46 +138,85 @@ class KernelInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelLevels:
-    """The category combinations of the training rows, one tuple of keys a term."""
+class KernelPlaces:
+    """n rows before a head codes them, worked out once for all heads.
 
-    keys: tuple[tuple[str, ...], ...]
+    ``levels`` has one entry a term of a table: the distinct combinations of its categories and
+    which one each row has (n,); None for terms that every row shares.
+    """
 
-    @staticmethod
-    def _term_keys(frame: Frame, term: KernelTerm) -> NDArray[np.str_]:
-        parts = [
-            np.char.mod("%d", frame["n_gpus"].astype(np.int64))
-            if category == "n_gpus"
-            else frame.category(category)
-            for category in term.same
-        ]
-        keys = parts[0]
-        for part in parts[1:]:
-            keys = np.char.add(np.char.add(keys, "|"), part)
-        return np.asarray(keys, dtype=np.str_)
+    levels: tuple[tuple[NDArray[np.str_], NDArray[np.int64]] | None, ...]
+    workload: NDArray[np.float32]
+    physics: NDArray[np.float32]
 
     @classmethod
-    def from_frame(cls, frame: Frame) -> KernelLevels:
-        """Every combination present in the rows, sorted."""
-        keys = tuple(
-            tuple(str(k) for k in np.unique(cls._term_keys(frame, term))) if term.same else ()
-            for term in KERNEL_TERMS
+    def from_frame(
+        cls, frame: Frame, physics: Physics, table: tuple[KernelTerm, ...] = KERNEL_TERMS
+    ) -> KernelPlaces:
+        """Places of the rows of a frame under a table of terms."""
+        return cls(
+            tuple(_combinations(frame, term) if term.same else None for term in table),
+            workload_coordinates(frame, physics),
+            physics_coordinates(frame, physics),
         )
-        return cls(keys=keys)
 
-    def inputs(self, frame: Frame, physics: Physics) -> KernelInputs:
-        """Code the rows of a frame."""
-        codes = np.zeros((frame.n, len(KERNEL_TERMS)), dtype=np.int32)
-        for j, term in enumerate(KERNEL_TERMS):
-            if not term.same:
-                continue
-            index = {key: i for i, key in enumerate(self.keys[j])}
-            found, inverse = np.unique(self._term_keys(frame, term), return_inverse=True)
-            table = np.asarray([index.get(str(key), -1) for key in found], dtype=np.int32)
-            codes[:, j] = table[inverse.ravel()]
-        return KernelInputs(
-            codes, workload_coordinates(frame, physics), physics_coordinates(frame, physics)
+
+def _combinations(frame: Frame, term: KernelTerm) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
+    """Distinct combinations of a term's categories, sorted, and each row's (n,)."""
+    columns = np.stack(
+        [
+            frame["n_gpus"].astype(np.int64) if category == "n_gpus" else frame.codes[category]
+            for category in term.same
+        ],
+        axis=1,
+    )
+    distinct, inverse = np.unique(columns, axis=0, return_inverse=True)
+    names = [
+        "|".join(
+            str(code) if category == "n_gpus" else frame.levels[category][code]
+            for category, code in zip(term.same, row, strict=True)
         )
+        for row in distinct.tolist()
+    ]
+    return np.asarray(names, dtype=np.str_), inverse.ravel()
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLevels:
+    """The category combinations of the training rows: one mapping of names to codes a term."""
+
+    codes: tuple[dict[str, int], ...]
+    table: tuple[KernelTerm, ...] = KERNEL_TERMS
+
+    @property
+    def keys(self) -> tuple[tuple[str, ...], ...]:
+        """Names in the order of their codes, by term."""
+        return tuple(tuple(codes) for codes in self.codes)
+
+    @classmethod
+    def from_keys(
+        cls, keys: Iterable[Iterable[str]], table: tuple[KernelTerm, ...] = KERNEL_TERMS
+    ) -> KernelLevels:
+        """Levels from names in the order of their codes."""
+        return cls(tuple({str(key): i for i, key in enumerate(names)} for names in keys), table)
+
+    @classmethod
+    def from_frame(cls, frame: Frame, table: tuple[KernelTerm, ...] = KERNEL_TERMS) -> KernelLevels:
+        """Every combination present in the rows, sorted."""
+        return cls.from_keys(
+            (sorted(_combinations(frame, t)[0].tolist()) if t.same else () for t in table), table
+        )
+
+    def inputs(self, places: KernelPlaces) -> KernelInputs:
+        """Code rows."""
+        codes = np.zeros((len(places.workload), len(self.table)), dtype=np.int32)
+        for j, level in enumerate(places.levels):
+            if level is not None:
+                names, inverse = level
+                known = self.codes[j]
+                table = np.asarray([known.get(name, -1) for name in names.tolist()], np.int32)
+                codes[:, j] = table[inverse]
+        return KernelInputs(codes, places.workload, places.physics)
 
 
 def squared_distance(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -197,6 +238,7 @@ def covariance(
     sd: NDArray[np.float64],
     lengths: tuple[float, float],
     terms: tuple[int, ...],
+    table: tuple[KernelTerm, ...] = KERNEL_TERMS,
 ) -> NDArray[np.float32]:
     """Covariance (len(a), len(b)) of the residuals, log² units.
 
@@ -206,11 +248,12 @@ def covariance(
         sd: standard deviation of each term (n_terms,).
         lengths: length scales of the workload and physics distances.
         terms: indices of the terms to add up.
+        table: the terms that codes and ``sd`` belong to.
     """
     slots = {"workload": 0, "physics": 1, "": 2}
     sums: list[NDArray[np.float32] | None] = [None, None, None]
     for j in terms:
-        term = KERNEL_TERMS[j]
+        term = table[j]
         variance = np.float32(sd[j] ** 2)
         if term.same:
             mine = np.where(a.codes[:, j] < 0, -2, a.codes[:, j])

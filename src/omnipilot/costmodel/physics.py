@@ -43,7 +43,13 @@ PARAMETERS: tuple[PhysicsParameter, ...] = (
     PhysicsParameter("allreduce_latency_s", "s", 8e-6, "latency of one all-reduce"),
     PhysicsParameter("link_bandwidth_eff", "fraction", 0.50, "of the GPU-to-GPU link"),
     PhysicsParameter("prefill_overhead_s", "s", 5e-3, "fixed cost of one prefill"),
+    PhysicsParameter("media_overhead_s", "s", 30e-3, "decoding and encoding a request's media"),
     PhysicsParameter("moe_read_frac", "ratio", 1.0, "experts read, uniform routing = 1"),
+    PhysicsParameter("moe_layer_frac", "ratio", 0.5, "extra fixed cost of a MoE layer"),
+    PhysicsParameter("moe_weight_eff", "ratio", 0.8, "bandwidth of experts beside dense layers"),
+    PhysicsParameter("moe_compute_eff", "ratio", 0.8, "FLOP/s of experts beside dense layers"),
+    PhysicsParameter("mla_kv_eff", "ratio", 1.0, "KV bandwidth of latent attention beside plain"),
+    PhysicsParameter("allreduce_hop_frac", "ratio", 0.5, "latency added by a doubling of GPUs"),
     PhysicsParameter("tpot_prefill_frac", "ratio", 0.8, "share of prefills that stretch TPOT"),
     PhysicsParameter("ttft_queue_frac", "ratio", 0.25, "share of the batch prefilled first"),
     PhysicsParameter("ttft_overhead_s", "s", 15e-3, "request handling before the first token"),
@@ -73,6 +79,13 @@ class Physics:
 
     log: dict[str, NDArray[np.float64]]
     terms: dict[str, NDArray[np.float64]]
+
+    def take(self, index: NDArray[np.int64]) -> Physics:
+        """Rows selected by ``index``."""
+        return Physics(
+            {k: v[index] for k, v in self.log.items()},
+            {k: v[index] for k, v in self.terms.items()},
+        )
 
 
 def _expert_share(
@@ -124,6 +137,7 @@ def evaluate(  # noqa: PLR0915 - one closed form, read from top to bottom
         return np.asarray((full + sliding + f["recurrent_elements"]) * f["kv_bytes"])
 
     shards = np.where(f["mla"] > 0, 1.0, np.minimum(n_gpus, np.maximum(f["kv_heads"], 1.0)))
+    shards = np.where(f["attention_dp"] > 0, n_gpus, shards)
     room = f["memory_bytes"] * f["utilization"] - RESERVED_GIB * 2**30 - weights / n_gpus
     per_sequence = np.maximum(cache_bytes(isl + osl) / shards, 1.0)
     capacity = np.maximum(room, 0.02 * f["memory_bytes"]) / per_sequence
@@ -134,12 +148,18 @@ def evaluate(  # noqa: PLR0915 - one closed form, read from top to bottom
     # One decoding step of the batch.
     share = _expert_share(f["experts"], f["experts_per_token"], batch)
     read = np.minimum(share * theta["moe_read_frac"], 1.0)
-    t_weights = (dense + routed * read) / n_gpus / f["bandwidth"] / theta["weight_bandwidth_eff"]
-    t_compute = 2.0 * f["active"] * batch / n_gpus / f["flops"] / theta["decode_compute_eff"]
+    moved = dense + routed * read / theta["moe_weight_eff"]
+    t_weights = moved / n_gpus / f["bandwidth"] / theta["weight_bandwidth_eff"]
+    active_routed = f["routed"] * f["experts_per_token"] / np.maximum(f["experts"], 1.0)
+    active_routed = np.where(f["experts"] > 1, np.minimum(active_routed, 0.95 * f["active"]), 0.0)
+    active = f["active"] - active_routed + active_routed / theta["moe_compute_eff"]
+    t_compute = 2.0 * active * batch / n_gpus / f["flops"] / theta["decode_compute_eff"]
     kv_read = batch * cache_bytes(mean_context) / shards
-    t_kv = kv_read / f["bandwidth"] / theta["kv_bandwidth_eff"]
-    per_layer = layers * theta["layer_overhead_s"] * (1.0 + 0.5 * f["moe"])
-    hops = np.where(n_gpus > 1, 1.0 + np.log2(np.maximum(n_gpus, 1.0)), 0.0)
+    kv_eff = theta["kv_bandwidth_eff"] * np.where(f["mla"] > 0, theta["mla_kv_eff"], 1.0)
+    t_kv = kv_read / f["bandwidth"] / kv_eff
+    per_layer = theta["layer_overhead_s"] * (layers + theta["moe_layer_frac"] * f["moe_layers"])
+    doublings = np.log2(np.maximum(n_gpus, 2.0)) - 1.0
+    hops = np.where(n_gpus > 1, 2.0 * (1.0 + theta["allreduce_hop_frac"] * doublings), 0.0)
     ring = 2.0 * (n_gpus - 1.0) / n_gpus
 
     def allreduce(tokens: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -148,12 +168,14 @@ def evaluate(  # noqa: PLR0915 - one closed form, read from top to bottom
 
     t_link = allreduce(batch)
     t_host = theta["step_overhead_s"] + batch * theta["sequence_overhead_s"]
+    t_host = t_host * f["host_factor"]
     step = np.sqrt(t_weights**2 + t_compute**2) + t_kv + per_layer + t_host + t_link
 
     # Prefill of one request (the vision or cross-attention parts are in the active parameters).
-    flop = 2.0 * f["active"] * isl + 2.0 * layers * f["hidden"] * isl**2
+    flop = 2.0 * active * isl + 2.0 * layers * f["hidden"] * isl**2
     t_prefill = flop / n_gpus / f["flops"] / theta["prefill_compute_eff"]
     prefill = t_prefill + allreduce(isl) + theta["prefill_overhead_s"]
+    prefill = prefill + f["media"] * theta["media_overhead_s"]
 
     # Cycle of the closed loop or of the static batch: every request decodes and prefills once.
     static = f["static"] > 0

@@ -49,6 +49,10 @@ OFFSET_GROUPS: tuple[OffsetGroup, ...] = (
     OffsetGroup("gpu_architecture", 0.25, _HARDWARE),
     OffsetGroup("gpu_kind", 0.15, _HARDWARE),
     OffsetGroup("kernel", 0.35, _KERNEL),
+    OffsetGroup("implementation", 0.5, _SOFTWARE),
+    OffsetGroup("parallelism", 0.35, _SOFTWARE),
+    OffsetGroup("source_vendor", 0.25, _HARDWARE),
+    OffsetGroup("source_era", 0.25, _SOFTWARE),
 )
 BASE_SD = 0.7
 # Scale of the Student-t loss by fitted target (log units) and its degrees of freedom.
@@ -250,6 +254,7 @@ def fit_physics(
     labels: Mapping[str, NDArray[np.float64]],
     weight: NDArray[np.float64] | None = None,
     start: PhysicsParameters | None = None,
+    iterations: int = MAX_ITERATIONS,
 ) -> PhysicsParameters:
     """Fit base and offsets to all labelled targets at once.
 
@@ -259,6 +264,7 @@ def fit_physics(
             scale in ``TARGET_SCALE`` are ignored.
         weight: (n,) row weights, 1 where None.
         start: where to begin; the ridge and the data, not the start, decide where it ends.
+        iterations: most steps.
 
     Returns:
         The parameters at the last accepted step.
@@ -271,17 +277,25 @@ def fit_physics(
         labels=labels,
         weight=np.ones(frame.n) if weight is None else weight,
     )
+    # Training only. A step need not be exact, the loss decides: single precision halves the time.
+    from scipy.linalg import cho_factor, cho_solve  # noqa: PLC0415
+
     x = layout.start(start)
     theta = layout.theta(x)
     current = evaluate(frame, theta).log
     value = problem.loss(current, x)
     damping = 1.0
-    for _ in range(MAX_ITERATIONS):
+    for _ in range(iterations):
         full, downhill = problem.normal_equations(current, theta, x)
-        full, downhill = full[np.ix_(layout.active, layout.active)], downhill[layout.active]
+        full = full[np.ix_(layout.active, layout.active)].astype(np.float32)
+        downhill = downhill[layout.active].astype(np.float32)
+        diagonal = np.diag_indices_from(full)
         gain = 0.0
         for _ in range(MAX_DAMPINGS):
-            step = np.linalg.solve(full + damping * np.diag(np.diag(full)) * 1e-2, downhill)
+            damped = full.copy()
+            damped[diagonal] *= 1.0 + damping * 1e-2
+            factor = cho_factor(damped, lower=True, overwrite_a=True, check_finite=False)
+            step = cho_solve(factor, downhill, check_finite=False).astype(np.float64)
             step *= min(1.0, 1.0 / max(float(np.max(np.abs(step))), 1e-12))
             trial = x.copy()
             trial[layout.active] += step

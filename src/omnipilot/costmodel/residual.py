@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from omnipilot.costmodel.hyperparameters import noise_groups
+from omnipilot.costmodel.inducing import pivoted_cholesky
 from omnipilot.costmodel.kernel import (
     GLOBAL_TERMS,
     SOURCE_TERMS,
     KernelInputs,
     KernelLevels,
+    KernelPlaces,
     covariance,
 )
 
@@ -31,11 +33,8 @@ if TYPE_CHECKING:
     from omnipilot.costmodel.hyperparameters import Hyperparameters
     from omnipilot.costmodel.physics import Physics
 
-JITTER = 1e-4
-JITTER_STEPS = 5
 STUDENT_DOF = 4.0
 REWEIGHTINGS = 2
-PIVOT_BLOCK = 64
 CHUNK_ROWS = 512
 GLOBAL = ""
 
@@ -89,7 +88,7 @@ class GaussianLayer:
             rng: picks the inducing points.
         """
         levels = KernelLevels.from_frame(frame)
-        inputs = levels.inputs(frame, physics)
+        inputs = levels.inputs(KernelPlaces.from_frame(frame, physics))
         sources = frame.category("source")
         members = {GLOBAL: np.arange(frame.n)}
         members |= {str(s): np.flatnonzero(sources == s) for s in np.unique(sources) if s != GLOBAL}
@@ -98,8 +97,18 @@ class GaussianLayer:
         for name, rows in members.items():
             terms = GLOBAL_TERMS if name == GLOBAL else SOURCE_TERMS
             most = n_global if name == GLOBAL else n_source
-            picked, factor = _pivoted_cholesky(
-                inputs.take(rows), hyper, terms, min(most, len(rows)), rng
+            mine = inputs.take(rows)
+
+            def columns(
+                index: NDArray[np.int64],
+                mine: KernelInputs = mine,
+                terms: tuple[int, ...] = terms,
+            ) -> NDArray[np.float32]:
+                return covariance(mine.take(index), mine, hyper.sd, hyper.lengths, terms)
+
+            variance = float(np.sum(hyper.sd[list(terms)] ** 2))
+            picked, factor = pivoted_cholesky(
+                columns, len(rows), variance, min(most, len(rows)), rng
             )
             chosen[name], factors[name] = picked, factor
         noise = hyper.noise(noise_groups(frame)) ** 2 / np.maximum(weight, 1e-6)
@@ -120,15 +129,19 @@ class GaussianLayer:
         return cls(levels=levels, blocks=blocks, hyper=hyper)
 
     def predict(
-        self, frame: Frame, physics: Physics
+        self, frame: Frame, places: KernelPlaces
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean log residual; a source without a block gets the global part alone.
+
+        Args:
+            frame: n questions.
+            places: where they lie under ``KERNEL_TERMS``.
 
         Returns:
             The mean (n,) and the similarity (n,): the largest global covariance with an inducing
             point as a share of its greatest possible value, 1 at a measured position.
         """
-        inputs = self.levels.inputs(frame, physics)
+        inputs = self.levels.inputs(places)
         sources = frame.category("source")
         out = np.zeros(frame.n)
         similarity = np.zeros(frame.n)
@@ -182,54 +195,3 @@ def _solve(
     for name, solved in eliminated.items():
         beta[name] = np.asarray(solved[:, -1] - solved[:, :-1] @ beta[GLOBAL], dtype=np.float64)
     return beta
-
-
-def _cholesky(core: NDArray[np.float64], jitter: float) -> NDArray[np.float64]:
-    """Lower factor of a covariance known to float32 only: jitter grows until it is positive."""
-    eye = np.eye(len(core))
-    for power in range(JITTER_STEPS):
-        try:
-            return np.asarray(np.linalg.cholesky(core + jitter * 10.0**power * eye))
-        except np.linalg.LinAlgError:
-            continue
-    raise np.linalg.LinAlgError("the residual layer's covariance is not positive definite")
-
-
-def _pivoted_cholesky(
-    inputs: KernelInputs,
-    hyper: Hyperparameters,
-    terms: tuple[int, ...],
-    m: int,
-    rng: np.random.Generator,
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Inducing points of one block and their factor.
-
-    Returns:
-        The chosen rows, (k,) with k ≤ m, and F (k, n) with K ≈ FᵀF; F[:, chosen]ᵀ is the lower
-        Cholesky factor of the chosen rows' covariance.
-    """
-    n = len(inputs)
-    left = np.full(n, float(np.sum(hyper.sd[list(terms)] ** 2)))
-    floor = JITTER * float(left[0])
-    factor = np.zeros((m, n))
-    chosen: list[int] = []
-    while len(chosen) < m:
-        weight = np.where(left > floor, left, 0.0)
-        weight[chosen] = 0.0
-        size = min(PIVOT_BLOCK, m - len(chosen), int(np.count_nonzero(weight)))
-        if size == 0:
-            break
-        block = np.sort(rng.choice(n, size, replace=False, p=weight / weight.sum()))
-        at = len(chosen)
-        rows = inputs.take(block)
-        columns = covariance(rows, inputs, hyper.sd, hyper.lengths, terms).astype(np.float64)
-        columns -= factor[:at, block].T @ factor[:at]
-        core = columns[:, block]
-        core = (core + core.T) / 2.0
-        lower = _cholesky(core, floor)
-        part = np.linalg.solve(lower, columns)
-        part[:, block] = lower.T
-        factor[at : at + size] = part
-        left -= (part**2).sum(axis=0)
-        chosen.extend(int(i) for i in block)
-    return np.asarray(chosen, dtype=np.int64), factor[: len(chosen)].astype(np.float32)

@@ -39,5 +39,6 @@ class Scenario:
     memory_utilization_frac: float = 0.0
     max_num_seqs: int = 0
     max_model_len: int = 0
+    attention_dp: bool = False
     source: str = ""
     workload: str = ""

@@ -1,42 +1,55 @@
 """Held-out evaluation of the pipeline that ships: fit without a group, predict it.
 
 Every fold fits the whole cost model (prior, hyper-parameters, residual layer, spread, offsets) on
-the rows of all sources without the test groups; nothing about a test row enters its fit.
+the rows of all sources without the fold's groups; nothing about a test row enters its fit. Which
+rows are then looked at (a source, an engine, a vendor) changes neither folds nor fits, so the
+fitted folds are kept and shared between questions.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from omnipilot.costmodel.conformal import NOMINAL_COVERAGE
+from omnipilot.costmodel.bundle import load_bundle, save_bundle
 from omnipilot.costmodel.fit import fit_cost_model
 from omnipilot.costmodel.folds import group_folds
-from omnipilot.costmodel.heads import HEAD_OF_TARGET
+from omnipilot.costmodel.heads import HEAD_OF_TARGET, lead_labels
 from omnipilot.costmodel.novelty import NOVELTY, SEEN
-from omnipilot.domain.errors import UsageError
-from omnipilot.evaluate.metrics import errors
-from omnipilot.evaluate.rowsets import row_set
+from omnipilot.domain.errors import BundleError, UsageError
+from omnipilot.evaluate.digests import code_digest, dataset_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
     from omnipilot.costmodel.fit import TrainingSet
+    from omnipilot.costmodel.fitted import FittedModel
+    from omnipilot.costmodel.heads import Head
+    from omnipilot.costmodel.novelty import NoveltyClass
     from omnipilot.learn.dataset import Dataset
 
 CLASS_OF_SPLIT = {"cell": SEEN, "model": "model", "family": "family", "gpu": "gpu",
                   "source": "source"}  # fmt: skip
-FOLDS = {"cell": 5, "model": 5, "family": 5, "gpu": 8, "source": 9}
+# Sources one by one; of the 20 GPU kinds the large ones end up alone.
+FOLDS = {"cell": 5, "model": 5, "family": 5, "gpu": 10, "source": 9}
 ALL = "all"
+# Where fitted folds are kept, below a site's folder.
+FOLDS_FOLDER = Path("cache", "folds")
 
 
 @dataclass(frozen=True, slots=True)
 class Holdout:
-    """Which rows are tested: sources ("all" for every one), engine and vendor, and the split."""
+    """Which rows are tested: sources ("all" for every one), engine and vendor, and the split.
+
+    ``one_by_one`` leaves out the groups of the tested sources one at a time instead of by folds
+    over all sources.
+    """
 
     target: str
     split: str
@@ -44,6 +57,26 @@ class Holdout:
     engine: str = ""
     vendor: str = ""
     seed: int = 0
+    one_by_one: bool = False
+
+    @property
+    def head(self) -> Head:
+        """The head that answers the target.
+
+        Raises:
+            UsageError: the target is answered by the prior alone.
+        """
+        head = HEAD_OF_TARGET.get(self.target)
+        if head is None:
+            raise UsageError(
+                f"{self.target} has no label in these rows: it is answered by the prior alone"
+            )
+        return head
+
+    @property
+    def novelty(self) -> NoveltyClass:
+        """The novelty class that the split simulates."""
+        return next(n for n in NOVELTY if n.name == CLASS_OF_SPLIT[self.split])
 
     def mask(self, data: TrainingSet) -> NDArray[np.bool_]:
         """Rows of the test filter that carry the target's label (n,).
@@ -74,11 +107,20 @@ class Holdout:
 
 
 @dataclass(frozen=True, slots=True)
+class Fold:
+    """One fold: the model that never saw its rows, and all rows held out, (n_test,)."""
+
+    model: FittedModel
+    test: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
 class HeldOut:
     """Out-of-fold answers for the tested rows.
 
     ``index`` rows of the dataset (n,); ``y`` log labels (n,); ``log`` log q10, q50, q90, lower,
-    upper (n, 5); ``prior`` the log of the physics prior alone (n,); ``confidence`` labels (n,).
+    upper (n, 5); ``prior`` the log of the physics prior alone (n,); ``confidence`` labels (n,);
+    ``crossed`` whether raw quantiles were out of order (n,).
     """
 
     index: NDArray[np.int64]
@@ -87,107 +129,117 @@ class HeldOut:
     prior: NDArray[np.float64]
     confidence: NDArray[np.str_]
     n_folds: int
+    crossed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
 
-def hold_out(
-    dataset: Dataset, question: Holdout, progress: Callable[[str], None] = lambda _: None
-) -> HeldOut:
-    """Predict every tested row by a model that never saw its group.
+def folds_of(dataset: Dataset, question: Holdout) -> NDArray[np.int64]:
+    """Fold of each row (n,); −1 where the head has no label. The filter plays no part.
+
+    Raises:
+        UsageError: one group only.
+    """
+    data = dataset.data
+    known = np.isfinite(lead_labels(data.frame, data.labels)[question.head.lead])
+    groups = data.groups(question.novelty)
+    if len(np.unique(groups[known])) < 2:
+        raise UsageError(f"only one {question.split} in these rows: nothing to hold out against")
+    # A group's rows without this label are held out too.
+    involved = np.isin(groups, np.unique(groups[known]))
+    fold = np.full(data.frame.n, -1, dtype=np.int64)
+    if question.one_by_one:
+        involved = np.isin(groups, np.unique(groups[question.mask(data)]))
+        fold[involved] = np.unique(groups[involved], return_inverse=True)[1].ravel()
+        return fold
+    rng = np.random.default_rng(question.seed)
+    fold[involved] = group_folds(groups[involved], FOLDS[question.split], rng)
+    return fold
+
+
+def fold_models(
+    dataset: Dataset,
+    question: Holdout,
+    cache: Path | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Iterator[Fold]:
+    """Fit every fold in which a tested row lies.
+
+    Args:
+        dataset: all rows.
+        question: what is held out, and the rows that are looked at.
+        cache: folder in which fitted folds are kept and found again; nothing is kept where None.
+        progress: told in words what is being done.
 
     Raises:
         UsageError: the target is answered by the prior alone, or nothing matches the filter.
     """
-    head = HEAD_OF_TARGET.get(question.target)
-    if head is None:
-        raise UsageError(
-            f"{question.target} has no label in these rows: it is answered by the prior alone"
-        )
+    head, data = question.head, dataset.data
+    tested = question.mask(data)
+    fold = folds_of(dataset, question)
+    n_folds = int(fold.max()) + 1
+    key = _fold_key(dataset, question) if cache is not None else ""
+    for k in range(n_folds):
+        test = np.flatnonzero(fold == k)
+        if not tested[test].any():
+            continue
+        kept = cache / key / f"fold-{k}" if cache is not None else None
+        model = _kept(kept)
+        if model is None:
+            progress(f"fold {k + 1} of {n_folds}: {np.count_nonzero(tested[test]):,} rows")
+            model = fit_cost_model(
+                data.take(fold != k), heads=(head,), classes=(question.novelty.name,),
+                seed=question.seed,
+            )  # fmt: skip
+            if kept is not None:
+                save_bundle(model, kept, {})
+        yield Fold(model, test)
+
+
+def _kept(folder: Path | None) -> FittedModel | None:
+    if folder is None or not folder.is_dir():
+        return None
+    try:
+        return load_bundle(folder)[0]
+    except BundleError:
+        return None  # a cut write; it is fitted and written again
+
+
+def _fold_key(dataset: Dataset, question: Holdout) -> str:
+    """Name of a set of folds: rows, head, split, seed and the code that fits."""
+    asked = (
+        question.head.name, question.split, str(question.seed),
+        ",".join(question.sources) if question.one_by_one else "",
+        dataset_digest(dataset), code_digest(),
+    )  # fmt: skip
+    return hashlib.sha256("|".join(asked).encode()).hexdigest()[:16]
+
+
+def hold_out(
+    dataset: Dataset,
+    question: Holdout,
+    progress: Callable[[str], None] = lambda _: None,
+    cache: Path | None = None,
+) -> HeldOut:
+    """Predict every tested row by a model that never saw its group; see :func:`fold_models`."""
     data = dataset.data
     tested = question.mask(data)
-    novelty = next(n for n in NOVELTY if n.name == CLASS_OF_SPLIT[question.split])
-    groups = data.groups(novelty)
-    of_test = np.unique(groups[tested])
-    if len(of_test) < 2:
-        raise UsageError(f"only one {question.split} in these rows: nothing to hold out against")
-    rng = np.random.default_rng(question.seed)
-    fold = np.full(data.frame.n, -1, dtype=np.int64)
-    involved = np.isin(groups, of_test)
-    fold[involved] = group_folds(groups[involved], FOLDS[question.split], rng)
-    n_folds = int(fold.max()) + 1
+    n = data.frame.n
+    log, prior_log = np.full((n, 5), np.nan), np.full(n, np.nan)
+    confidence = np.full(n, "low", dtype="<U6")
+    crossed = np.zeros(n, dtype=bool)
+    n_folds = 0
+    for fold in fold_models(dataset, question, cache, progress):
+        n_folds += 1
+        rows = fold.test[tested[fold.test]]
+        frame = data.frame.take(rows)
+        prior = fold.model.physics.evaluate(frame)
+        answer = fold.model.log_quantiles(frame, prior, question.head.name)
+        prior_log[rows] = prior.log[question.target]
+        log[rows] = prior.log[question.target][:, None] + answer.log
+        crossed[rows] = answer.crossed
+        verdicts = fold.model.envelope.support(frame, answer.similarity)
+        confidence[rows] = [v.confidence for v in verdicts]
     index = np.flatnonzero(tested)
-    log = np.full((data.frame.n, 5), np.nan)
-    prior_log = np.full(data.frame.n, np.nan)
-    confidence = np.full(data.frame.n, "low", dtype="<U6")
-    for k in range(n_folds):
-        test = np.flatnonzero(tested & (fold == k))
-        if len(test) == 0:
-            continue
-        progress(f"fold {k + 1} of {n_folds}: {len(test):,} rows")
-        model = fit_cost_model(
-            data.take(fold != k), heads=(head,), classes=(novelty.name,), seed=question.seed
-        )
-        frame = data.frame.take(test)
-        prior = model.physics.evaluate(frame)
-        residual, _, similarity = model.log_quantiles(frame, prior, head.name)
-        prior_log[test] = prior.log[question.target]
-        log[test] = prior.log[question.target][:, None] + residual
-        confidence[test] = [v.confidence for v in model.envelope.support(frame, similarity)]
     y = data.labels[question.target][index]
-    return HeldOut(index, y, log[index], prior_log[index], confidence[index], n_folds)
-
-
-def report(dataset: Dataset, question: Holdout, held: HeldOut) -> dict[str, Any]:
-    """Figures of a held-out evaluation, as printed by ``omnipilot evaluate``.
-
-    The main figures are of the named row set where the filter has one; ``all_rows`` then holds the
-    whole filter.
-    """
-    frame = dataset.data.frame.take(held.index)
-    named = row_set(question.sources, question.engine)
-    keep = named.mask(frame) if named is not None else np.ones(frame.n, dtype=bool)
-    novelty = next(n for n in NOVELTY if n.name == CLASS_OF_SPLIT[question.split])
-    groups = dataset.data.groups(novelty)[held.index]
-    shown = frame.category("model") if question.split == "cell" else groups
-    main = asdict(errors(held.y[keep], held.log[keep]))
-    per_group = {
-        str(g): asdict(errors(held.y[rows], held.log[rows]))
-        for g in np.unique(shown[keep])
-        for rows in [np.flatnonzero(keep & (shown == g))]
-    }
-    covered = [g["coverage"] for g in per_group.values()]
-    regimes = {
-        label: asdict(errors(held.y[rows], held.log[rows]))
-        for label in ("high", "medium", "low")
-        for rows in [np.flatnonzero(keep & (held.confidence == label))]
-        if len(rows)
-    }
-    prior_only = np.repeat(held.prior[:, None], 5, axis=1)
-    out: dict[str, Any] = {
-        "target": question.target,
-        "split": question.split,
-        "filter": {
-            "sources": list(question.sources), "engine": question.engine or ALL,
-            "vendor": question.vendor or ALL, "status": "ok",
-        },
-        "row_set": named.meaning if named is not None else "every row of the filter",
-        **main,
-        "groups": len(np.unique(groups[keep])),
-        "folds": held.n_folds,
-        "nominal": NOMINAL_COVERAGE,
-        "coverage_group_p25": float(np.percentile(covered, 25)),
-        "prior_alone": {
-            k: v for k, v in asdict(errors(held.y[keep], prior_only[keep])).items()
-            if k in {"mape", "median_ape", "r2_log"}
-        },
-        "confidence": regimes,
-        "excluded": asdict(dataset.excluded) | {
-            "physically_impossible_in_filter": sum(
-                n for s, n in dataset.screened_by_source.items()
-                if question.sources in ((ALL,), (s,)) or s in question.sources
-            )
-        },
-        "per_group": per_group,
-    }  # fmt: skip
-    if named is not None:
-        out["all_rows"] = asdict(errors(held.y, held.log))
-    return out
+    return HeldOut(
+        index, y, log[index], prior_log[index], confidence[index], n_folds, crossed[index]
+    )

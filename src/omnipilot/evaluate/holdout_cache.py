@@ -11,62 +11,22 @@ import hashlib
 import os
 import zipfile
 from dataclasses import asdict, fields
-from importlib import metadata
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-import omnipilot
-from omnipilot.evaluate.holdout import HeldOut, Holdout, hold_out
+from omnipilot.evaluate.digests import code_digest, dataset_digest
+from omnipilot.evaluate.holdout import FOLDS_FOLDER, HeldOut, Holdout, hold_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from omnipilot.learn.dataset import Dataset
 
 FOLDER: Final = Path("cache", "holdout")
 _DIGEST: Final = "digest"
-# What a fit depends on besides the rows: the cost model's sources, the folds and the libraries.
-_SOURCES: Final = ("costmodel/*.py", "evaluate/holdout.py", "domain/targets.py")
-_LIBRARIES: Final = ("numpy", "scipy", "catboost")
-
-
-def dataset_digest(dataset: Dataset) -> str:
-    """SHA-256 of everything of a dataset that a fit reads."""
-    digest = hashlib.sha256()
-    for name, array in _arrays_of(dataset):
-        digest.update(name.encode())
-        digest.update(str((array.dtype, array.shape)).encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
-
-
-def _arrays_of(dataset: Dataset) -> Iterator[tuple[str, Any]]:
-    data = dataset.data
-    for name, column in sorted(data.frame.columns.items()):
-        yield f"column {name}", column
-    for name, codes in sorted(data.frame.codes.items()):
-        yield f"codes {name}", codes
-        yield f"levels {name}", np.asarray(data.frame.levels[name], dtype=np.str_)
-    for name, label in sorted(data.labels.items()):
-        yield f"label {name}", label
-    yield "cells", data.cells
-    yield "weight", data.weight
-
-
-def code_digest() -> str:
-    """SHA-256 of the sources and library versions that an answer depends on."""
-    digest = hashlib.sha256()
-    root = Path(omnipilot.__file__).parent
-    for pattern in _SOURCES:
-        for path in sorted(root.glob(pattern)):
-            digest.update(path.relative_to(root).as_posix().encode())
-            digest.update(path.read_bytes())
-    for library in _LIBRARIES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            digest.update(f"{library} {metadata.version(library)}".encode())
-    return digest.hexdigest()
 
 
 def question_digest(dataset: Dataset, question: Holdout) -> str:
@@ -81,7 +41,7 @@ def held_out(
     question: Holdout,
     home: Path | None,
     progress: Callable[[str], None] = lambda _: None,
-    answer: Callable[[Dataset, Holdout, Callable[[str], None]], HeldOut] = hold_out,
+    answer: Callable[[Dataset, Holdout, Callable[[str], None]], HeldOut] | None = None,
 ) -> HeldOut:
     """Answer as :func:`omnipilot.evaluate.holdout.hold_out`, from the cache where it is there.
 
@@ -90,11 +50,14 @@ def held_out(
         question: what is tested and held out.
         home: the site's folder, whose ``cache/holdout`` keeps the answers; None keeps none.
         progress: told in words what is being done.
-        answer: computes what is not kept.
+        answer: computes what is not kept; :func:`hold_out` with kept folds where None.
 
     Raises:
         UsageError: as ``hold_out``.
     """
+    if answer is None:
+        folds = None if home is None else home / FOLDS_FOLDER
+        answer = partial(hold_out, cache=folds)
     if home is None:
         return answer(dataset, question, progress)
     digest = question_digest(dataset, question)

@@ -54,3 +54,14 @@ def errors(y: NDArray[np.float64], log: NDArray[np.float64]) -> Errors:
         coverage=float(inside.mean()),
         mean_log_width=float(np.mean(log[:, 4] - log[:, 3])),
     )
+
+
+def constant_width(y: NDArray[np.float64], log: NDArray[np.float64]) -> float:
+    """Log width of the constant band around the medians that covers as many rows.
+
+    Args:
+        y: log labels (n,).
+        log: log q10, q50, q90, lower, upper (n, 5).
+    """
+    inside = (y >= log[:, 3]) & (y <= log[:, 4])
+    return float(2.0 * np.quantile(np.abs(y - log[:, 1]), inside.mean()))
