@@ -68,6 +68,10 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     ),
     "doctor": CommandEntry("doctor", "doctor", "Check Slurm, stores, the model and prices."),
     "models": CommandEntry("models", "models", "Show the cost models that answer."),
+    "serve": CommandEntry(
+        "serve", "serve", "Serve the advice over HTTP, with pages for operators."
+    ),
+    "token": CommandEntry("token", "token", "Add, list and revoke the tokens of the service."),
 }
 
 

@@ -1,0 +1,1 @@
+"""The service: an HTTP API, pages for operators, and figures for Prometheus."""

@@ -1,0 +1,163 @@
+"""Answers of the present snapshot, each worked out in a thread and kept while it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from omnipilot.advisor.answer_data import advice_data
+from omnipilot.web.problems import ProblemError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from omnipilot.advisor import Advice, Question
+    from omnipilot.web.access import Access
+    from omnipilot.web.journal import Journal
+    from omnipilot.web.limits import Limits
+    from omnipilot.web.metrics import Metrics
+    from omnipilot.web.snapshot import Keeper, Snapshot
+
+__all__ = ["Kept", "Service", "outcome_of"]
+
+Result = TypeVar("Result")
+# Advice answers in milliseconds, the rest may take seconds: a slow one must not hold up the quick.
+QUICK_WORKERS: Final = 2
+SLOW_WORKERS: Final = 1
+_KEPT_ANSWERS: Final = 128
+
+
+class Kept:
+    """The answers asked for last, by what was asked; safe to use from several threads."""
+
+    def __init__(self, most: int = _KEPT_ANSWERS) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._items: OrderedDict[Hashable, object] = OrderedDict()
+
+    def get(self, key: Hashable) -> object | None:
+        """A kept answer; None where there is none."""
+        with self._lock:
+            found = self._items.get(key)
+            if found is not None:
+                self._items.move_to_end(key)
+            return found
+
+    def put(self, key: Hashable, value: object) -> None:
+        """Keep an answer; the one not asked for longest goes."""
+        with self._lock:
+            self._items[key] = value
+            self._items.move_to_end(key)
+            while len(self._items) > self._most:
+                self._items.popitem(last=False)
+
+
+@dataclass
+class Service:
+    """What every handler works with.
+
+    Args:
+        keeper: of the site.
+        access: who may do what.
+        limits: what a request may cost.
+        metrics: counted in.
+        journal: the log.
+        clock: Unix seconds.
+    """
+
+    keeper: Keeper
+    access: Access
+    limits: Limits
+    metrics: Metrics
+    journal: Journal
+    clock: Callable[[], float]
+    kept: Kept = field(default_factory=Kept)
+    _quick: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(QUICK_WORKERS, "omnipilot-answer")
+    )
+    _slow: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(SLOW_WORKERS, "omnipilot-slow")
+    )
+
+    async def run(self, work: Callable[..., Result], *args: object, slow: bool = False) -> Result:
+        """Do blocking work in a thread.
+
+        Raises:
+            ProblemError: it took longer than an answer may.
+        """
+        pool = self._slow if slow else self._quick
+        future = asyncio.get_running_loop().run_in_executor(pool, work, *args)
+        try:
+            return await asyncio.wait_for(future, self.limits.answer_s)
+        except TimeoutError as error:
+            raise ProblemError(
+                "too-slow", f"no answer within {self.limits.answer_s:g} s: ask for less"
+            ) from error
+
+    def close(self) -> None:
+        """Let the threads go; what they work on is given up."""
+        self._quick.shutdown(wait=False, cancel_futures=True)
+        self._slow.shutdown(wait=False, cancel_futures=True)
+
+    def advice(self, snapshot: Snapshot, question: Question) -> Advice:
+        """Advice, kept for the snapshot's life."""
+        key = ("advice", snapshot.serial, *_key(question))
+        found = self.kept.get(key)
+        if found is None:
+            found = snapshot.advisor.advise(question)
+            self._count(found)
+            self.kept.put(key, found)
+        else:
+            self.metrics.add("omnipilot_answers_cached_total")
+        return found  # type: ignore[return-value]
+
+    def advice_json(self, snapshot: Snapshot, question: Question) -> bytes:
+        """Advice as JSON, kept as such."""
+        key = ("json", snapshot.serial, *_key(question))
+        found = self.kept.get(key)
+        if found is None:
+            found = msgspec.json.encode(advice_data(self.advice(snapshot, question)))
+            self.kept.put(key, found)
+        else:
+            self.metrics.add("omnipilot_answers_cached_total")
+        return found  # type: ignore[return-value]
+
+    def _count(self, advice: Advice) -> None:
+        outcome, kind = outcome_of(advice)
+        self.metrics.add("omnipilot_advice_total", outcome, kind)
+        abstention = advice.recommendation.abstention
+        for violation in abstention.violations if abstention else ():
+            # The axis leads the sentence; the value after it has no bound on its variety.
+            axis = next((a for a in _AXES if violation.startswith(a)), "other")
+            self.metrics.add("omnipilot_abstention_axes_total", axis)
+
+
+_AXES: Final = (
+    "family", "parameters", "GPU kind", "tensor parallel", "precision", "concurrency", "context",
+)  # fmt: skip
+
+
+def outcome_of(advice: Advice) -> tuple[str, str]:
+    """(outcome, GPU kind) of an advice: "recommended", "abstained" or "nothing_fits"."""
+    recommendation = advice.recommendation
+    abstention = recommendation.abstention
+    if abstention is None:
+        return "recommended", recommendation.ranked[0].arm.gpu_kind
+    if abstention.fallback is None:
+        return "nothing_fits", ""
+    return "abstained", abstention.fallback.gpu_kind
+
+
+def _key(question: Question) -> tuple[Hashable, ...]:
+    return (
+        question.request, question.gpus, question.precisions, question.profile,
+        tuple(sorted(question.weights.items())), question.value_per_token_usd,
+        question.electricity_usd_per_kwh, question.wait_cost_usd_per_h,
+        question.slo_penalty_usd_per_h,
+    )  # fmt: skip

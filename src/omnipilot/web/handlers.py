@@ -1,0 +1,341 @@
+"""What each address of the API answers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+from fastapi import Request, Response
+
+from omnipilot.advisor.answer_data import cluster_data, explanation_data
+from omnipilot.domain import TARGET_NAMES, BadInputError
+from omnipilot.web.asking import (
+    AskBody,
+    FitsBody,
+    PredictBody,
+    launch_of,
+    question_of,
+)
+from omnipilot.web.problems import ProblemError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from omnipilot.advisor.predict import Batch
+    from omnipilot.web.answering import Service
+    from omnipilot.web.snapshot import Snapshot
+
+__all__ = [
+    "advise", "catalog", "cluster", "evaluate", "explain", "fits", "health", "ingest", "metrics",
+    "models", "predict", "prior", "ready", "store",
+]  # fmt: skip
+
+POINTS: Final = ("q10", "q50", "q90", "lower", "upper")
+_COLUMNS: Final = (
+    "model", "gpu", "n_gpus", "precision", "isl", "osl", "concurrency", "engine",
+    "engine_version", "kv_dtype", "max_model_len", "gpu_mem_gb",
+)  # fmt: skip
+_COLLECTORS: Final = {"text/csv": "csv", "application/json": "rows"}
+
+
+def service_of(request: Request) -> Service:
+    """The service behind a request."""
+    service: Service = request.app.state.service
+    return service
+
+
+def as_json(value: object) -> Response:
+    """An answer; a number that is not finite is null."""
+    return Response(msgspec.json.encode(value), media_type="application/json")
+
+
+async def advise(request: Request, body: AskBody) -> Response:
+    """Rank GPU kind, tensor parallel and precision for a model and a load.
+
+    An abstention is an answer too: `abstention` then says which axis is outside what was measured,
+    what the rule takes instead and which probe would settle it.
+    """
+    service = service_of(request)
+    snapshot = service.keeper.current
+    question = question_of(body, snapshot)
+    content = await service.run(service.advice_json, snapshot, question)
+    return Response(content, media_type="application/json")
+
+
+async def explain(request: Request, body: AskBody) -> Response:
+    """Show why the advice is what it is: terms, evidence, other loads, turning points."""
+    service = service_of(request)
+    snapshot = service.keeper.current
+    question = question_of(body, snapshot)
+
+    def work() -> bytes:
+        return msgspec.json.encode(explanation_data(snapshot.advisor.explain(question)))
+
+    return Response(await service.run(work, slow=True), media_type="application/json")
+
+
+async def fits(request: Request, body: FitsBody) -> Response:
+    """Say whether a configuration starts, and which number decides."""
+    service = service_of(request)
+    snapshot = service.keeper.current
+    return as_json(await service.run(snapshot.advisor.fits, launch_of(body)))
+
+
+async def predict(request: Request) -> Response:
+    """Predict every row: JSON with `rows`, or CSV of the normalised columns.
+
+    A row that cannot be resolved has the verdict `unknown`, no numbers and a reason.
+    """
+    service = service_of(request)
+    snapshot = service.keeper.current
+    text = await request.body()
+    if _media_type(request) == "text/csv":
+        if text.count(b"\n") > service.limits.rows + 1:
+            raise ProblemError("too-large", f"at most {service.limits.rows:,} rows at a time")
+    else:
+        text = _csv_of(_parsed(text))
+    return as_json(await service.run(_predicted, snapshot, text, slow=True))
+
+
+def _parsed(text: bytes) -> PredictBody:
+    from pydantic import ValidationError  # noqa: PLC0415 - next to its use
+
+    try:
+        return PredictBody.model_validate_json(text)
+    except ValidationError as error:
+        raise invalid(error.errors(include_url=False, include_input=False)) from error
+
+
+def invalid(errors: Any) -> ProblemError:  # noqa: ANN401 - pydantic's own lists
+    """A body of another shape than the schema's."""
+    shown = [
+        {"at": "/".join(str(part) for part in e["loc"]), "what": e["msg"]} for e in errors[:20]
+    ]
+    first = f"{shown[0]['at']}: {shown[0]['what']}" if shown else "the body is of another shape"
+    return ProblemError("invalid", first, extra={"errors": shown})
+
+
+def _csv_of(body: PredictBody) -> bytes:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for row in body.rows:
+        values = [getattr(row, name) for name in _COLUMNS]
+        writer.writerow(["" if value is None else value for value in values])
+    return buffer.getvalue().encode("utf-8", "replace")
+
+
+def _predicted(snapshot: Snapshot, text: bytes) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="omnipilot-") as folder:
+        path = Path(folder) / "rows.csv"
+        path.write_bytes(text)
+        for batch in _batches(snapshot, path):
+            for i, (said, values) in enumerate(
+                zip(batch.verdicts, batch.values.tolist(), strict=True)
+            ):
+                points = iter(values)
+                rows.append(
+                    {
+                        "row": batch.first_row + i,
+                        "verdict": said.verdict,
+                        "supported": said.supported,
+                        "confidence": said.confidence,
+                        "reason": said.reason,
+                        "targets": {
+                            name: {p: _finite(next(points)) for p in POINTS}
+                            for name in TARGET_NAMES
+                        },
+                    }
+                )
+    return {"model_version": snapshot.version, "rows": rows}
+
+
+def _batches(snapshot: Snapshot, path: Path) -> Iterator[Batch]:
+    try:
+        yield from snapshot.advisor.predict(path)
+    except BadInputError as error:
+        raise _without_path(error, path) from error
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+async def models(request: Request) -> Response:
+    """List the cost models; the first one answers."""
+    service = service_of(request)
+    return as_json({"models": await service.run(_models, service.keeper.current)})
+
+
+def _models(snapshot: Snapshot) -> list[dict[str, Any]]:
+    from omnipilot.costmodel.bundle import base_model_path  # noqa: PLC0415 - seldom asked
+    from omnipilot.costmodel.predict import CostModel  # noqa: PLC0415 - same
+
+    found = [_model(snapshot.origin, snapshot.advisor.model, answers=True)]
+    if snapshot.origin != "base":
+        found.append(_model("base", CostModel.load(base_model_path()), answers=False))
+    return found
+
+
+def _model(name: str, model: Any, *, answers: bool) -> dict[str, Any]:  # noqa: ANN401 - any predictor
+    card = getattr(model, "card", {})
+    return {
+        "name": name, "version": model.version, "answers": answers, "rows": card.get("rows"),
+        "sources": sorted(card.get("sources", ())),
+    }  # fmt: skip
+
+
+async def evaluate(request: Request) -> Response:
+    """Held-out errors of the cost model that answers, as measured when it was fitted."""
+    snapshot = service_of(request).keeper.current
+    card = getattr(snapshot.advisor.model, "card", {})
+    return as_json({"model_version": snapshot.version, "card": card})
+
+
+async def catalog(request: Request) -> Response:
+    """Names that questions may use: GPU kinds, models, precisions, profiles, terms."""
+    from omnipilot.decide.profiles import PROFILES  # noqa: PLC0415 - next to its use
+    from omnipilot.decide.utility import TERMS  # noqa: PLC0415 - same
+
+    advisor = service_of(request).keeper.current.advisor
+    settings, facts = advisor.settings, advisor.catalog
+    return as_json(
+        {
+            "gpus": [
+                {
+                    "kind": gpu.kind, "name": gpu.name, "memory_gib": gpu.memory_gib,
+                    "price_usd_per_gpu_h": settings.price_usd_per_gpu_h(gpu),
+                    "price_is_estimated": settings.price_is_estimated(gpu),
+                }
+                for gpu in facts.gpus()
+            ],
+            "models": facts.model_ids(),
+            "precisions": [precision.name for precision in facts.precisions()],
+            "profiles": [{"name": p.name, "meaning": p.meaning} for p in PROFILES],
+            "terms": [{"name": t.name, "meaning": t.meaning} for t in TERMS],
+        }
+    )  # fmt: skip
+
+
+async def cluster(request: Request) -> Response:
+    """The cluster as it was read last: free GPUs, closed and faulty nodes, who waits."""
+    from omnipilot.advisor.outlook import Outlook  # noqa: PLC0415 - next to its use
+    from omnipilot.domain import ServingRequest  # noqa: PLC0415 - same
+
+    snapshot = service_of(request).keeper.current
+    outlook = Outlook(snapshot.cluster(), ServingRequest("none", 1, 2, 1, 1), 1.0)
+    return as_json(cluster_data(outlook.report({})))
+
+
+async def prior(request: Request) -> Response:
+    """How often launches came up, how much is asked for, how jobs waited, from the history."""
+    service = service_of(request)
+    snapshot = service.keeper.current
+    return as_json(await service.run(_prior, snapshot, service.clock(), slow=True))
+
+
+def _prior(snapshot: Snapshot, now_s: float) -> dict[str, Any]:
+    from omnipilot.advisor.prior import launch_definition  # noqa: PLC0415 - DuckDB
+    from omnipilot.advisor.prior import prior as ask  # noqa: PLC0415 - same
+
+    settings = snapshot.advisor.settings
+    report = ask(
+        snapshot.advisor.home, launch_definition(settings), now_s=now_s,
+        kind_of_partition=settings.gpu_kind_of_partition,
+    )  # fmt: skip
+    fields = (
+        "level", "pooled_rate", "strength", "strengths", "configurations", "wait_quantiles",
+        "waits", "jobs", "untyped", "without_gpus",
+    )  # fmt: skip
+    said = report.definition
+    return {
+        "definition": {
+            "outcomes": dict(said.outcomes), "min_runtime_s": said.min_runtime_s,
+            "user_cancel": said.user_cancel, "job_class": said.job_class or "all",
+        },
+        **{name: getattr(report, name) for name in fields},
+        "outcomes": [
+            {"state": state, "outcome": outcome, "runs": n}
+            for (state, outcome), n in report.outcomes.items()
+        ],
+    }  # fmt: skip
+
+
+async def ingest(request: Request) -> Response:
+    """Take measured rows into the site's store: CSV of the normalised columns, or typed JSON rows.
+
+    Idempotent: a row that is there already counts as a duplicate. Needs the scope `write`.
+    """
+    service = service_of(request)
+    name = _COLLECTORS[_media_type(request)]
+    text = await request.body()
+    snapshot = service.keeper.current
+    report = await service.run(_taken_in, snapshot, name, text, service.clock(), slow=True)
+    for outcome in ("accepted", "duplicate", "rejected"):
+        service.metrics.add("omnipilot_rows_ingested_total", outcome, by=report[outcome])
+    return as_json(report)
+
+
+def _taken_in(snapshot: Snapshot, name: str, text: bytes, now_s: float) -> dict[str, Any]:
+    from omnipilot.collect.base import COLLECTOR_BY_NAME  # noqa: PLC0415 - writers only
+    from omnipilot.store import Store, import_file  # noqa: PLC0415 - same
+
+    home = snapshot.advisor.home
+    collect = COLLECTOR_BY_NAME[name].for_site(home)
+    with tempfile.TemporaryDirectory(prefix="omnipilot-") as folder:
+        path = Path(folder) / f"body.{'csv' if name == 'csv' else 'json'}"
+        path.write_bytes(text)
+        try:
+            report = import_file(Store.open(home), path, collect, now_s=now_s)
+        except BadInputError as error:
+            raise _without_path(error, path) from error
+    return {
+        "accepted": report.accepted, "duplicate": report.duplicate, "rejected": report.rejected,
+        "by_reason": report.by_reason, "rejections": list(report.rejections),
+    }  # fmt: skip
+
+
+def _without_path(error: BadInputError, path: Path) -> BadInputError:
+    """The same error; the place on this machine is nobody's business."""
+    return BadInputError(str(error).replace(str(path), "the body"))
+
+
+async def store(request: Request) -> Response:
+    """Count what the site's store holds."""
+    service = service_of(request)
+    return as_json(await service.run(service.keeper.current.advisor.data_stats, slow=True))
+
+
+async def health() -> Response:
+    """The process answers."""
+    return as_json({"status": "alive"})
+
+
+async def ready(request: Request) -> Response:
+    """A cost model is loaded, and which one."""
+    keeper = service_of(request).keeper
+    if not keeper.is_ready:
+        raise ProblemError("unavailable", "the cost model is not loaded yet")
+    snapshot = keeper.current
+    return as_json(
+        {
+            "status": "ready", "model_version": snapshot.version, "origin": snapshot.origin,
+            "loaded_s": snapshot.loaded_s,
+        }
+    )  # fmt: skip
+
+
+async def metrics(request: Request) -> Response:
+    """Figures for Prometheus."""
+    media_type: Literal["text/plain; version=0.0.4"] = "text/plain; version=0.0.4"
+    return Response(service_of(request).metrics.page(), media_type=media_type)
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -1,0 +1,183 @@
+"""The service on a port."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from omnipilot.domain.errors import StateError
+from omnipilot.web.access import Access, is_loopback
+from omnipilot.web.answering import Service
+from omnipilot.web.app import make_app
+from omnipilot.web.journal import Journal, JournalHandler
+from omnipilot.web.limits import Limits
+from omnipilot.web.metrics import Metrics
+from omnipilot.web.snapshot import Keeper
+from omnipilot.web.tokens import TokenFile
+
+if TYPE_CHECKING:
+    import asyncio
+    from pathlib import Path
+
+__all__ = ["ServeOptions", "make_service", "serve"]
+
+_LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
+_GRACE_S: Final = 15
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How the service runs.
+
+    Args:
+        home: the site's folder.
+        host: address to listen on.
+        port: 0 takes any that is free.
+        auth: "none", "token" or "proxy".
+        proxy_header: header with the caller's name.
+        proxy_peers: addresses whose header is believed.
+        writers: names from the proxy that may write.
+        hosts: further names that a request may say in Host.
+        live: ask Slurm.
+        limits: of requests.
+    """
+
+    home: Path
+    host: str = "127.0.0.1"
+    port: int = 8088
+    auth: str = "none"
+    proxy_header: str = "x-remote-user"
+    proxy_peers: tuple[str, ...] = ("127.0.0.1", "::1")
+    writers: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    live: bool = True
+    limits: Limits = field(default_factory=Limits)
+
+
+def make_service(options: ServeOptions, journal: Journal | None = None) -> Service:
+    """The service, not started.
+
+    Raises:
+        BadInputError: an address of the network without authentication.
+    """
+    access = Access(
+        way=options.auth,  # type: ignore[arg-type]
+        tokens=TokenFile(options.home),
+        proxy_header=options.proxy_header.lower(),
+        proxy_peers=options.proxy_peers,
+        writers=options.writers,
+    )
+    access.check_address(options.host)
+    access.tokens.records()
+    journal = journal or Journal(sys.stderr)
+    metrics = Metrics()
+    keeper = Keeper(options.home, options.live, time.time, journal, metrics)
+    return Service(keeper, access, options.limits, metrics, journal, time.time)
+
+
+def host_names(options: ServeOptions) -> frozenset[str]:
+    """Names that a request may say in Host; none given on the network means any."""
+    given = tuple(name.lower() for name in options.hosts)
+    if is_loopback(options.host):
+        return frozenset((*_LOOPBACK_NAMES, options.host.lower(), *given))
+    return frozenset((*_LOOPBACK_NAMES, options.host.lower(), *given)) if given else frozenset()
+
+
+class GuardedProtocol(H11Protocol):
+    """HTTP/1.1 that hangs up on a caller who does not send a whole head in time."""
+
+    head_s = Limits().head_s
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - as uvicorn types it
+        """Start the clock of the first head."""
+        super().connection_made(transport)
+        self._head_timer = self.loop.call_later(self.head_s, self._hang_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the clock."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        """Stop the clock once a head is there."""
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before:
+            self._stop_timer()
+
+    def data_received(self, data: bytes) -> None:
+        """Run the clock for the head of each later request too."""
+        idle = self.cycle is None or self.cycle.response_complete
+        if idle and self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.head_s, self._hang_up)
+        super().data_received(data)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _hang_up(self) -> None:
+        self._head_timer = None
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.close()
+
+
+def serve(options: ServeOptions) -> None:
+    """Serve until told to stop.
+
+    Raises:
+        BadInputError: an address of the network without authentication.
+        StateError: the port is taken, or the site's folder cannot be used.
+    """
+    service = make_service(options)
+    # The first snapshot before the port opens: an unusable folder is one line, not a dead service.
+    service.keeper.start()
+    listener = _listen(options.host, options.port)
+    limits = options.limits
+    config = uvicorn.Config(
+        make_app(service, host_names(options)),
+        http=type("Protocol", (GuardedProtocol,), {"head_s": limits.head_s}),
+        log_config=None, access_log=False, server_header=False, date_header=True,
+        h11_max_incomplete_event_size=limits.head_bytes, limit_concurrency=limits.connections,
+        timeout_keep_alive=30, timeout_graceful_shutdown=_GRACE_S, proxy_headers=False,
+        lifespan="on", ws="none",
+    )  # fmt: skip
+    logger = logging.getLogger("uvicorn")
+    logger.handlers[:] = [JournalHandler(service.journal)]
+    logger.propagate = False
+    logger.setLevel(logging.WARNING)
+    address = listener.getsockname()
+    shown = f"[{address[0]}]" if ":" in address[0] else address[0]
+    service.journal.write(
+        "listening", url=f"http://{shown}:{address[1]}/", auth=options.auth,
+        model_version=service.keeper.current.version, origin=service.keeper.current.origin,
+    )  # fmt: skip
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    finally:
+        listener.close()
+        service.journal.write("stopped")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(1024)
+    except OSError as error:
+        raise StateError(
+            f"cannot listen on {host} port {port}: {error.strerror or error}; choose --port"
+        ) from error
+    listener.set_inheritable(False)
+    return listener
