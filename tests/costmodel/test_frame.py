@@ -54,7 +54,7 @@ def test_an_output_that_is_not_told_is_assumed_and_marked() -> None:
 
 def test_engines_that_run_reference_code_and_encoders_are_told_apart() -> None:
     def of(model: str, engine: str) -> str:
-        return build_frame([scenario(model, engine=engine)]).category("implementation")[0]
+        return str(build_frame([scenario(model, engine=engine)]).category("implementation")[0])
 
     assert of(LLAMA_8B, "vllm") == of(LLAMA_8B, "tgis") == "native"
     assert of("google/flan-t5-xl", "tgis") == "tgis encoder-decoder"
