@@ -33,6 +33,10 @@ SUB_COMMANDS: Final[dict[str, SubCommand]] = {
         "evaluate_preference", "preference",
         "Find the values of a token under which stated choices are the best ones.",
     ),
+    "all": SubCommand(
+        "evaluate_all", "everything",
+        "Ask every question of the evaluation page and write the page.",
+    ),
     "pilot": SubCommand(
         "evaluate_pilot", "pilot",
         "Score recommendations for LLMs never measured by the method of LLM-Pilot.",
