@@ -25,8 +25,8 @@ _CSV_EXAMPLE: Final = (
     "Qwen/Qwen2.5-7B-Instruct,H100,1,bf16,512,128,8\n"
 )
 _ROWS_EXAMPLE: Final = (
-    "source,model,gpu,n_gpus,precision,isl,osl,concurrency,agg_tok_s\n"
-    "our_site,Qwen/Qwen2.5-7B-Instruct,H100,1,bf16,512,128,8,4200\n"
+    "source,model,engine,gpu,n_gpus,precision,isl,osl,concurrency,agg_tok_s\n"
+    "our_site,Qwen/Qwen2.5-7B-Instruct,vllm,H100,1,bf16,512,128,8,4200\n"
 )
 
 

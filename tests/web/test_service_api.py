@@ -1,0 +1,264 @@
+"""The addresses of the API with a stand-in cost model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from web_builders import ASK, ROWS, Site, make_site
+
+from omnipilot.domain import TARGET_NAMES
+from omnipilot.web.endpoints import ENDPOINTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return make_site(tmp_path / "home")
+
+
+def problem(answer: Any, status: int, slug: str) -> dict[str, Any]:
+    """A refusal in the form of RFC 9457; the document."""
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = answer.json()
+    assert document["type"] == f"urn:omnipilot:problem:{slug}"
+    assert document["status"] == status
+    assert document["request_id"] == answer.headers["x-request-id"]
+    return document
+
+
+def test_advice_over_http_is_the_advice_of_the_advisor(site: Site) -> None:
+    answer = site.client.post("/v1/advise", json=ASK).json()
+    ranked = answer["ranked"]
+    assert answer["model_version"] == "stand-in"
+    assert answer["abstention"] is None
+    assert tuple(ranked[0]["targets"]) == TARGET_NAMES
+    totals = [arm["utility"]["total_usd"] for arm in ranked]
+    assert totals == sorted(totals, reverse=True)
+    assert (answer["request"]["prompt_tokens"], answer["request"]["output_tokens"]) == (3072, 1024)
+
+
+def test_the_operator_s_wishes_reach_the_advisor(site: Site) -> None:
+    wishes = {
+        "gpus": ["H200"], "precisions": ["fp8"], "hours": 3, "slo_ttft_ms": 500,
+        "profile": "latency-first", "weights": {"carbon": 2}, "value_per_token_usd": 1e-6,
+        "electricity_usd_per_kwh": 0.5, "wait_cost_usd_per_h": 4, "slo_penalty_usd_per_h": 9,
+    }  # fmt: skip
+    answer = site.client.post("/v1/explain", json=ASK | wishes).json()
+    arms = {(a["arm"]["gpu_kind"], a["arm"]["precision"]) for a in answer["ranked"]}
+    assert arms == {("h200-141", "fp8")}
+    assert answer["request"]["slo"]["ttft_p50_s"] == 0.5
+    economics = answer["economics"]
+    assert economics["duration_h"] == 3
+    assert economics["value_per_token_usd"] == 1e-6
+    assert economics["electricity_usd_per_kwh"] == 0.5
+    assert economics["wait_cost_usd_per_h"] == 4
+    assert economics["slo_penalty_usd_per_h"] == 9
+    assert answer["weights"]["carbon"] == 2
+    assert answer["weights"]["slo"] == 10
+
+
+def test_an_abstention_is_an_answer_with_the_axis_and_the_rule_s_arm(tmp_path: Path) -> None:
+    site = make_site(tmp_path, measured=set())
+    answer = site.client.post("/v1/advise", json=ASK)
+    assert answer.status_code == 200
+    abstention = answer.json()["abstention"]
+    assert abstention["violations"]
+    assert abstention["fallback"]["gpu_kind"]
+    assert site.service.metrics.value("omnipilot_abstention_axes_total", "GPU kind") >= 1
+
+
+def test_the_same_question_is_worked_out_once(site: Site) -> None:
+    model = site.service.keeper.current.advisor.model
+    first = site.client.post("/v1/advise", json=ASK).content
+    asked = len(model.asked)  # type: ignore[attr-defined]
+    assert site.client.post("/v1/advise", json=ASK).content == first
+    assert len(model.asked) == asked  # type: ignore[attr-defined]
+    site.client.post("/v1/advise", json=ASK | {"concurrency": 201})
+    assert len(model.asked) > asked  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "slug"),
+    [
+        ({"model": "no/such-model"}, 404, "unknown-name"),
+        ({"gpus": ["warp-core"]}, 404, "unknown-name"),
+        ({"gpus": ["A100"]}, 409, "ambiguous-name"),
+        ({"profile": "lavish"}, 404, "unknown-name"),
+        ({"weights": {"luck": 1}}, 404, "unknown-name"),
+        ({"concurrency": 0}, 422, "invalid"),
+        ({"concurrency": "200"}, 422, "invalid"),
+        ({"hours": -1}, 422, "invalid"),
+        ({"prompt_tokens": 4000, "output_tokens": 4000}, 422, "invalid"),
+        ({"surprise": 1}, 422, "invalid"),
+        ({"model": "a\u0000b"}, 422, "invalid"),
+    ],
+)
+def test_what_cannot_be_answered_is_a_problem_that_says_what_to_do(
+    change: dict[str, Any], status: int, slug: str, site: Site
+) -> None:
+    document = problem(site.client.post("/v1/advise", json=ASK | change), status, slug)
+    assert document["detail"]
+    if slug == "ambiguous-name":
+        assert len(document["candidates"]) > 1
+
+
+def test_a_body_that_is_no_json_is_a_bad_request(site: Site) -> None:
+    answer = site.client.post(
+        "/v1/advise", content=b"{", headers={"content-type": "application/json"}
+    )
+    problem(answer, 400, "bad-request")
+
+
+def test_another_media_type_is_refused(site: Site) -> None:
+    problem(site.client.post("/v1/advise", content=b"a=1"), 415, "unsupported-media-type")
+
+
+def test_addresses_and_methods_that_do_not_exist_are_problems_too(site: Site) -> None:
+    problem(site.client.get("/v1/nothing"), 404, "not-found")
+    problem(site.client.delete("/v1/models"), 405, "method-not-allowed")
+
+
+def test_fits_says_which_number_decides(site: Site) -> None:
+    launch = {"model": "meta-llama/Llama-3.1-70B-Instruct", "gpu": "h100-80"}
+    assert site.client.post("/v1/fits", json=launch).json()["verdict"] == "oom"
+
+
+def test_rows_are_predicted_alike_from_json_and_csv(site: Site) -> None:
+    row = {
+        "model": "Qwen/Qwen2.5-7B-Instruct", "gpu": "H100", "n_gpus": 1, "precision": "bf16",
+        "isl": 512, "osl": 128, "concurrency": 8,
+    }  # fmt: skip
+    strange = row | {"model": 'no "such, model\nat all'}
+    by_json = site.client.post("/v1/predict", json={"rows": [row, row | {"gpu": "x"}]}).json()
+    text = "\n".join([",".join(row), *(",".join(map(str, r.values())) for r in (row, row))])
+    by_csv = site.client.post(
+        "/v1/predict", content=text, headers={"content-type": "text/csv"}
+    ).json()
+    assert by_json["rows"][0] == by_csv["rows"][0]
+    assert by_json["rows"][0]["verdict"] == "fits"
+    assert by_json["rows"][1]["verdict"] == "unknown"
+    assert by_json["rows"][1]["targets"]["ttft_p50_s"]["q50"] is None
+    problem(site.client.post("/v1/predict", json={"rows": [strange]}), 422, "invalid")
+
+
+def test_a_file_without_the_columns_is_refused_without_a_path(site: Site) -> None:
+    answer = site.client.post("/v1/predict", content="a\n1\n", headers={"content-type": "text/csv"})
+    document = problem(answer, 422, "invalid")
+    assert "/" not in document["detail"].replace("and/or", "")
+
+
+def test_rows_need_the_write_scope(site: Site) -> None:
+    headers = {"content-type": "text/csv"}
+    problem(site.client.post("/v1/rows", content=ROWS, headers=headers), 401, "unauthenticated")
+    reader = site.token("reader", "read")
+    answer = site.client.post("/v1/rows", content=ROWS, headers=headers | reader)
+    problem(answer, 403, "forbidden")
+    assert site.client.get("/v1/rows").json()["rows"] == 0
+
+
+def test_rows_are_taken_in_once(site: Site) -> None:
+    headers = {"content-type": "text/csv"} | site.token("writer", "read", "write")
+    first = site.client.post("/v1/rows", content=ROWS, headers=headers).json()
+    again = site.client.post("/v1/rows", content=ROWS, headers=headers).json()
+    assert (first["accepted"], first["duplicate"]) == (1, 0)
+    assert (again["accepted"], again["duplicate"]) == (0, 1)
+    assert site.client.get("/v1/rows").json()["rows"] == 1
+    assert site.service.metrics.value("omnipilot_rows_ingested_total", "accepted") == 1
+
+
+def test_bad_rows_are_counted_with_their_reason_and_a_bad_file_is_refused(site: Site) -> None:
+    headers = {"content-type": "text/csv"} | site.token("writer", "read", "write")
+    bad = ROWS + "our_site,Qwen/Qwen2.5-7B-Instruct,vllm,H100,many,bf16,512,128,8,4200,ok\n"
+    report = site.client.post("/v1/rows", content=bad, headers=headers).json()
+    assert (report["accepted"], report["rejected"]) == (1, 1)
+    answer = site.client.post("/v1/rows", content="nothing", headers=headers)
+    problem(answer, 422, "invalid")
+
+
+def test_every_reading_address_answers_on_a_fresh_machine(site: Site) -> None:
+    for endpoint in ENDPOINTS:
+        if endpoint.method == "GET":
+            answer = site.client.get(endpoint.path)
+            assert answer.status_code == 200, endpoint.path
+    for endpoint in ENDPOINTS:
+        example = endpoint.examples.get("application/json")
+        if endpoint.method == "POST" and endpoint.scope == "read":
+            assert site.client.post(endpoint.path, json=example).status_code == 200
+
+
+def test_every_answer_has_the_form_that_the_document_promises(site: Site) -> None:
+    for endpoint in ENDPOINTS:
+        if endpoint.answer is None:
+            continue
+        if endpoint.method == "GET":
+            content = site.client.get(endpoint.path).content
+        elif endpoint.scope == "read":
+            example = endpoint.examples["application/json"]
+            content = site.client.post(endpoint.path, json=example).content
+        else:
+            headers = {"content-type": "text/csv"} | site.token("w", "write")
+            content = site.client.post(endpoint.path, content=ROWS, headers=headers).content
+        endpoint.answer.model_validate_json(content)
+
+
+def test_the_openapi_document_has_an_example_of_every_body_and_all_refusals(site: Site) -> None:
+    document = site.client.get("/openapi.json").json()
+    for endpoint in ENDPOINTS:
+        operation = document["paths"][endpoint.path][endpoint.method.lower()]
+        assert operation["summary"]
+        if endpoint.scope is not None:
+            assert "401" in operation["responses"]
+        for media_type in endpoint.examples:
+            assert "example" in operation["requestBody"]["content"][media_type]
+        for status, answer in operation["responses"].items():
+            if not status.startswith("2"):
+                assert list(answer["content"]) == ["application/problem+json"]
+
+
+def test_a_request_id_is_taken_over_or_made(site: Site) -> None:
+    said = site.client.get("/health", headers={"x-request-id": "abc-123"})
+    assert said.headers["x-request-id"] == "abc-123"
+    odd = site.client.get("/health", headers={"x-request-id": 'a"b c'})
+    assert odd.headers["x-request-id"] != 'a"b c'
+
+
+def test_metrics_count_requests_by_route_and_advice_by_outcome(site: Site) -> None:
+    site.client.post("/v1/advise", json=ASK)
+    site.client.get("/v1/nothing/at/all")
+    page = site.client.get("/metrics").text
+    assert 'omnipilot_requests_total{route="/v1/advise",method="POST",status="200"} 1' in page
+    assert 'omnipilot_requests_total{route="unknown",method="GET",status="404"} 1' in page
+    assert 'omnipilot_advice_total{outcome="recommended"' in page
+    assert 'omnipilot_model_info{version="stand-in",origin="base"} 1' in page
+    assert 'omnipilot_request_seconds_bucket{route="/v1/advise",le="+Inf"} 1' in page
+
+
+def test_the_log_tells_the_route_and_never_what_was_asked_or_by_which_token(site: Site) -> None:
+    headers = site.token("dashboard", "read")
+    secret = headers["authorization"].removeprefix("Bearer ")
+    site.client.post("/v1/advise", json=ASK, headers=headers)
+    site.client.get("/v1/models?token=" + secret, headers=headers)
+    line = next(x for x in site.lines() if x.get("route") == "/v1/advise")
+    assert (line["status"], line["caller"]) == (200, "dashboard")
+    assert line["took_ms"] > 0
+    assert secret not in site.log.getvalue()
+    assert str(ASK["model"]) not in site.log.getvalue()
+
+
+def test_a_bug_is_a_problem_with_a_request_id_and_its_place_in_the_log(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("the value hunter2 is secret")
+
+    monkeypatch.setattr(type(site.service), "advice_json", broken)
+    document = problem(site.client.post("/v1/advise", json=ASK), 500, "internal")
+    assert "hunter2" not in str(document)
+    failure = next(x for x in site.lines() if x["event"] == "request failed")
+    assert failure["request_id"] == document["request_id"]
+    assert failure["error"] == "RuntimeError"
+    assert "hunter2" not in site.log.getvalue()
