@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from omnipilot.domain.arm import StackFingerprint
 from omnipilot.domain.errors import BadInputError
+from omnipilot.domain.rows import InferenceRun
 
-__all__ = ["NO_CONTEXT", "RunContext", "model_name", "precision_name"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["NO_CONTEXT", "RunContext", "benchmark_run", "model_name", "precision_name"]
 
 _NAME_CHARACTERS: Final = 512
 _HUB_CACHE: Final = re.compile(r"(?:^|[/\\])models--([^/\\]{1,200}?)--([^/\\]{1,200})(?=[/\\]|$)")
@@ -74,6 +78,51 @@ class RunContext:
 
 
 NO_CONTEXT: Final = RunContext()
+
+
+def benchmark_run(
+    context: RunContext,
+    *,
+    model: str,
+    mode: str,
+    status: str,
+    labels: dict[str, float],
+    prompt_tokens: float,
+    output_tokens: float,
+    concurrency: float,
+    notes: Iterable[str],
+    engine: str = "vllm",
+    version: str = "",
+    gpu: str = "",
+    n_gpus: int = 0,
+    precision: str = "",
+) -> InferenceRun:
+    """Make the row of a benchmark's result: what the file tells, and over it what the caller knows.
+
+    Arguments are the row's fields of the same name; ``version`` is the engine's, and blank
+    ``notes`` are left out.
+    """
+    n_gpus = context.n_gpus or n_gpus
+    return InferenceRun(
+        source=context.source,
+        model=context.model or model,
+        engine=context.engine or engine,
+        gpu=context.gpu or (gpu if n_gpus else ""),
+        n_gpus=n_gpus,
+        precision=context.precision or precision,
+        mode=mode,
+        status=status,
+        labels=labels,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        concurrency=concurrency,
+        kv_dtype=context.kv_dtype,
+        max_model_len=context.max_model_len,
+        gpu_memory_gb=context.gpu_memory_gb,
+        workload=context.workload,
+        notes="; ".join(note for note in notes if note),
+        stack=context.with_version(version),
+    )
 
 
 def model_name(text: str) -> str:

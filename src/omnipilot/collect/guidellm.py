@@ -24,7 +24,7 @@ from omnipilot.collect.bench_numbers import (
     ordered,
     status_of,
 )
-from omnipilot.collect.context import NO_CONTEXT, RunContext, model_name
+from omnipilot.collect.context import NO_CONTEXT, RunContext, benchmark_run, model_name
 from omnipilot.collect.json_values import (
     JSON_LIMITS,
     JsonValue,
@@ -34,11 +34,12 @@ from omnipilot.collect.json_values import (
 )
 from omnipilot.collect.lines import Limits, printable
 from omnipilot.domain.rejection import Rejection
-from omnipilot.domain.rows import InferenceRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from omnipilot.domain.rows import InferenceRun
 
 __all__ = ["collect_guidellm"]
 
@@ -128,25 +129,17 @@ def _run(benchmark: _Benchmark, report: _Report, context: RunContext) -> Inferen
             raise ResultFault("no output tokens", "no tokens were generated: not a serving run")
         labels = _labels(metrics, prompt_tokens, output_tokens)
     mode, concurrency, rate_note = _load(benchmark)
-    return InferenceRun(
-        source=context.source,
+    return benchmark_run(
+        context,
+        # A model that the caller names need not be told by the report.
         model=context.model or _model(report),
-        engine=context.engine or "vllm",
-        gpu=context.gpu,
-        n_gpus=context.n_gpus,
-        precision=context.precision,
         mode=mode,
         status=status,
         labels=labels,
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
         concurrency=concurrency,
-        kv_dtype=context.kv_dtype,
-        max_model_len=context.max_model_len,
-        gpu_memory_gb=context.gpu_memory_gb,
-        workload=context.workload,
-        notes="; ".join(text for text in (note, rate_note) if text),
-        stack=context.stack,
+        notes=(note, rate_note),
     )
 
 

@@ -50,6 +50,9 @@ class Limits:
 _GZIP: Final = b"\x1f\x8b"
 _GZIP_WBITS: Final = 16 + zlib.MAX_WBITS
 _PACKED_BYTES: Final = 2**16
+# Read together where there are many lines: of more, what is made of them would live long enough for
+# the garbage collector to look at it.
+_TOGETHER_BYTES: Final = 2**14
 # First bytes of files that people take for text, and what to do about it.
 _NOT_TEXT: Final[tuple[tuple[bytes, str], ...]] = (
     (b"PK\x03\x04", "a zip or Excel file: export the sheet as CSV, or unpack it"),
@@ -186,6 +189,31 @@ class Lines:
             rest = self._stream.readline(most)
             self._count(len(rest))
         return self._line, line
+
+    def next_lines(self) -> tuple[int, list[bytes]] | None:
+        """Give the next lines together, a few dozen of usual length; None at the end.
+
+        Returns:
+            The number of the first one, and the lines without their newlines; one that is longer
+            than the limit is cut above it.
+        """
+        block = self._stream.read(_TOGETHER_BYTES)
+        if not block:
+            return None
+        if not block.endswith(b"\n"):
+            most = self.limits.line_bytes + 1
+            rest = self._stream.readline(most)
+            block += rest
+            while len(rest) == most and not rest.endswith(b"\n"):
+                rest = self._stream.readline(most)
+                self._count(len(rest))
+        self._count(len(block))
+        lines = block.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        first = self._line + 1
+        self._line += len(lines)
+        return first, lines
 
     def put_back(self, lines: list[tuple[int, bytes]]) -> None:
         """Give ``lines`` again before any other."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC
-from itertools import combinations, islice, pairwise, repeat
+from itertools import combinations, pairwise, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
@@ -81,7 +81,6 @@ _MOST_COLUMNS: Final = 300
 _MOST_EXTRA: Final = 12
 _MOST_DIVISIONS: Final = 500
 _REMEMBERED: Final = 10_000
-_BATCH: Final = 50  # larger ones live long enough for the garbage collector to look at them
 _MINUTE_S: Final = 60
 _LONGEST_LIMIT_MIN: Final = 100 * 366 * 1440
 _LOCAL_CHARACTERS: Final = len("2026-11-29T13:10:03")
@@ -104,25 +103,33 @@ def collect_text(
     Raises:
         BadInputError: there is no header, it lacks columns, or the text is sacct's cut columns.
     """
-    header = next((text for text in _texts(lines) if not isinstance(text[1], Rejection)), None)
-    if header is None or isinstance(header[1], Rejection):
-        raise BadInputError(f"{path} has no readable header line: {_HOW}")
-    reader = _Reader(path, header[1], key, zone)
-    texts = _texts(lines)
-    while batch := list(islice(texts, _BATCH)):
-        yield from reader.items(batch)
-
-
-def _texts(lines: Lines) -> Iterator[tuple[int, str | Rejection]]:
-    """Decode lines; bytes that are no UTF-8 (names cut by a column's width) become U+FFFD."""
     most = lines.limits.line_bytes
-    for number, line in lines:
+    reader: _Reader | None = None
+    while (block := lines.next_lines()) is not None:
+        texts = _texts(*block, most)
+        if reader is None:
+            at = next((i for i, (_, text) in enumerate(texts) if isinstance(text, str)), len(texts))
+            header = texts[at : at + 1]
+            if not header:
+                continue
+            reader = _Reader(path, str(header[0][1]), key, zone)
+            texts = texts[at + 1 :]
+        yield from reader.items(texts)
+    if reader is None:
+        raise BadInputError(f"{path} has no readable header line: {_HOW}")
+
+
+def _texts(first: int, lines: list[bytes], most: int) -> list[tuple[int, str | Rejection]]:
+    """Decode lines; bytes that are no UTF-8 (names cut by a column's width) become U+FFFD."""
+    texts: list[tuple[int, str | Rejection]] = []
+    for number, line in enumerate(lines, start=first):
         if len(line) > most:
-            yield number, Rejection(number, f"longer than {most} bytes", "line too long")
+            texts.append((number, Rejection(number, f"longer than {most} bytes", "line too long")))
         elif b"\0" in line:
-            yield number, Rejection(number, "holds a NUL byte", "NUL byte")
-        elif not line.isspace():
-            yield number, line.decode("utf-8", "replace").rstrip("\r\n")
+            texts.append((number, Rejection(number, "holds a NUL byte", "NUL byte")))
+        elif line and not line.isspace():
+            texts.append((number, line.decode("utf-8", "replace").rstrip("\r\n")))
+    return texts
 
 
 class _Reader:

@@ -23,15 +23,16 @@ from omnipilot.collect.bench_numbers import (
     ordered,
     status_of,
 )
-from omnipilot.collect.context import NO_CONTEXT, RunContext, model_name
+from omnipilot.collect.context import NO_CONTEXT, RunContext, benchmark_run, model_name
 from omnipilot.collect.json_values import JSON_LIMITS, decode_json, number_of, read_json_values
 from omnipilot.collect.lines import Limits, printable
 from omnipilot.domain.rejection import Rejection
-from omnipilot.domain.rows import InferenceRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from omnipilot.domain.rows import InferenceRun
 
 __all__ = ["collect_vllm_bench"]
 
@@ -136,7 +137,6 @@ def _run(result: _Result, context: RunContext) -> InferenceRun:
     completed = count_of("completed", result.completed)
     failed = _failed(result, completed)
     status, note = status_of(completed, failed)
-    notes = [note] if note else []
     labels: dict[str, float] = {}
     prompt_tokens = output_tokens = 0.0
     if completed:
@@ -149,30 +149,23 @@ def _run(result: _Result, context: RunContext) -> InferenceRun:
     elif not failed:
         raise ResultFault("no requests", "no request was sent")
     mode, concurrency, rate_note = _load(result)
-    notes += [rate_note] if rate_note else []
-    if result.spec_decode_acceptance_rate is not None:
-        notes.append("speculative decoding")
-    gpu, n_gpus = _gpus(result, context)
-    version = _text(result.version) or _text(result.vllm_version)
-    return InferenceRun(
-        source=context.source,
+    speculative = "" if result.spec_decode_acceptance_rate is None else "speculative decoding"
+    return benchmark_run(
+        context,
+        # A model or number of GPUs that the caller names need not be told by the result.
         model=context.model or _model(result.model_id),
-        engine=context.engine or _ENGINE_OF_BACKEND.get(_text(result.backend), "vllm"),
-        gpu=gpu,
-        n_gpus=n_gpus,
-        precision=context.precision or _text(result.precision),
+        engine=_ENGINE_OF_BACKEND.get(_text(result.backend), "vllm"),
+        version=_text(result.version) or _text(result.vllm_version),
+        gpu=_text(result.gpu),
+        n_gpus=context.n_gpus or _n_gpus(result),
+        precision=_text(result.precision),
         mode=mode,
         status=status,
         labels=labels,
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
         concurrency=concurrency,
-        kv_dtype=context.kv_dtype,
-        max_model_len=context.max_model_len,
-        gpu_memory_gb=context.gpu_memory_gb,
-        workload=context.workload,
-        notes="; ".join(notes),
-        stack=context.with_version(version),
+        notes=(note, rate_note, speculative),
     )
 
 
@@ -237,11 +230,9 @@ def _load(result: _Result) -> tuple[str, float, str]:
     return "static", count_of("num_prompts", result.num_prompts, 1e6), ""
 
 
-def _gpus(result: _Result, context: RunContext) -> tuple[str, int]:
+def _n_gpus(result: _Result) -> int:
     told = next((v for v in (result.n_gpus, result.tensor_parallel_size, result.tp) if v), None)
-    n_gpus = context.n_gpus or (int(count_of("n_gpus", told, 1e5)) if told is not None else 0)
-    gpu = context.gpu or (_text(result.gpu) if n_gpus else "")
-    return gpu, n_gpus
+    return 0 if told is None else int(count_of("n_gpus", told, 1e5))
 
 
 def _model(value: Any) -> str:  # noqa: ANN401 - any JSON
