@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
 from omnipilot.costmodel.fit_question import FitQuestion
 from omnipilot.launch.parameters import engine_parameters
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from omnipilot.advisor.advisor import Advisor
     from omnipilot.domain import Arm, FitVerdict, ModelArch, Recommendation, ServingRequest
     from omnipilot.domain.engine import EngineParameters
+
+KEPT_PARAMETERS: Final = 8192
 
 __all__ = ["fit_question", "parameters_of", "with_engine_parameters"]
 
@@ -34,6 +37,14 @@ def fit_question(
     )
 
 
+@lru_cache(maxsize=KEPT_PARAMETERS)
+def _parameters(
+    question: FitQuestion, concurrency: int, fit: FitVerdict | None
+) -> EngineParameters:
+    """The same launch says the same; a service is asked about few models, often."""
+    return engine_parameters(question, concurrency, fit)
+
+
 def parameters_of(
     advisor: Advisor,
     arm: Arm,
@@ -42,7 +53,7 @@ def parameters_of(
     fit: FitVerdict | None = None,
 ) -> EngineParameters:
     """What the launch of one arm says to the engine."""
-    return engine_parameters(fit_question(advisor, arm, request, model), request.concurrency, fit)
+    return _parameters(fit_question(advisor, arm, request, model), request.concurrency, fit)
 
 
 def with_engine_parameters(
