@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omnipilot.domain import BadInputError, InferenceRun, StateError
@@ -92,6 +92,7 @@ def test_a_refused_row_undoes_its_whole_batch(tmp_path: Path) -> None:
 
 
 @given(cut=st.integers(1, 10_000), glue=st.binary(max_size=30))
+@settings(deadline=None)  # each example waits for the disk
 def test_a_torn_tail_is_kept_aside_and_no_whole_row_is_lost(
     tmp_path_factory: pytest.TempPathFactory, cut: int, glue: bytes
 ) -> None:
