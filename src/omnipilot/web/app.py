@@ -9,13 +9,16 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
 
 from omnipilot import __version__
 from omnipilot.domain import OmniPilotError
 from omnipilot.web.endpoints import ENDPOINTS, openapi_of, responses_of, rules_of
-from omnipilot.web.guard import Guard
+from omnipilot.web.guard import Guard, Rule
 from omnipilot.web.handlers import invalid
+from omnipilot.web.pages import PAGES, problem_page
 from omnipilot.web.problems import MEDIA_TYPE, ProblemError, problem_of
+from omnipilot.web.render import STATIC
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -67,12 +70,18 @@ def make_app(service: Service, hosts: frozenset[str] = frozenset()) -> Guard:
             },
             openapi_extra=openapi_of(endpoint),
         )  # fmt: skip
+    for page in PAGES:
+        app.add_api_route(
+            page.path, page.handler, methods=["GET"], include_in_schema=False, response_model=None
+        )
+    app.mount("/static", StaticFiles(directory=STATIC))
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
     for kind in (ProblemError, OmniPilotError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _refused)
     # A bug is answered here and raised again: the guard writes its place into the log.
     app.add_exception_handler(Exception, _refused)
-    return Guard(app, service, rules_of(service.limits), hosts)
+    rules = rules_of(service.limits) | {("GET", page.path): Rule() for page in PAGES}
+    return Guard(app, service, rules, hosts)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -92,6 +101,9 @@ async def _refused(request: Request, error: Exception) -> Response:
         said = f"the service failed; its log has the place under {_id(request)}"
         known = problem_of(error) or ProblemError("internal", said)
     request.scope["state"]["problem"] = known.problem.slug
+    if "text/html" in request.headers.get("accept", "") and request.method == "GET":
+        text = problem_page(known, _id(request), None)
+        return Response(text, known.problem.status, media_type="text/html; charset=utf-8")
     return Response(
         known.body(_id(request)), known.problem.status,
         headers=known.headers, media_type=MEDIA_TYPE,

@@ -278,6 +278,8 @@ def _request_id(headers: Mapping[str, str]) -> str:
 def _route(scope: Scope, known: frozenset[str] = frozenset()) -> str:
     """The address as the table spells it; what nobody answers to is one word."""
     path = getattr(scope.get("route"), "path", None)
+    if path is None and scope["path"].startswith("/static/"):
+        return "/static"
     return path or (scope["path"] if scope["path"] in known else "unknown")
 
 

@@ -170,10 +170,11 @@ def _finite(value: float) -> float | None:
 async def models(request: Request) -> Response:
     """List the cost models; the first one answers."""
     service = service_of(request)
-    return as_json({"models": await service.run(_models, service.keeper.current)})
+    return as_json({"models": await service.run(models_data, service.keeper.current)})
 
 
-def _models(snapshot: Snapshot) -> list[dict[str, Any]]:
+def models_data(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """The cost models; the one that answers first."""
     from omnipilot.costmodel.bundle import base_model_path  # noqa: PLC0415 - seldom asked
     from omnipilot.costmodel.predict import CostModel  # noqa: PLC0415 - same
 
