@@ -15,7 +15,17 @@ from markupsafe import Markup, escape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["FanPoint", "Scale", "Span", "fan_chart", "interval_bar", "rectangles", "term_bar"]
+__all__ = [
+    "Area",
+    "FanPoint",
+    "Scale",
+    "Span",
+    "fan_chart",
+    "interval_bar",
+    "load_map",
+    "shade_of",
+    "term_bar",
+]
 
 _BAR: Final = 100.0
 _HEIGHT: Final = 340
@@ -101,6 +111,16 @@ def term_bar(start: float, end: float, scale: Scale, kind: str, label: str) -> M
 
 
 @dataclass(frozen=True, slots=True)
+class Area:
+    """Loads that rows cover: from and to on both axes; ``is_own`` marks the request's model."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+    rows: int
+    is_own: bool
+
+
+@dataclass(frozen=True, slots=True)
 class FanPoint:
     """One load and what is predicted there."""
 
@@ -179,8 +199,8 @@ def fan_chart(
     return _svg("chart", width, height, label, "".join(parts))
 
 
-def rectangles(
-    areas: Sequence[tuple[float, float, float, float, str]],
+def load_map(
+    areas: Sequence[Area],
     point: tuple[float, float],
     *,
     width: int,
@@ -188,29 +208,63 @@ def rectangles(
     x_title: str,
     y_title: str,
 ) -> Markup:
-    """Measured areas (x from, x to, y from, y to, class) and the request among them, by ratio."""
+    """How many rows cover each load, the request among them; both axes by ratio."""
     height, left, right, top, bottom = _HEIGHT, 62, 14, 26, 44
     inner_w, inner_h = width - left - right, height - top - bottom
-    xs = Scale.over([*(v for a in areas for v in a[:2]), point[0]], inner_w, log=True)
-    ys = Scale.over([*(v for a in areas for v in a[2:4]), point[1]], inner_h, log=True)
+    xs = Scale.over([*(v for a in areas for v in a.x), point[0]], inner_w, log=True)
+    ys = Scale.over([*(v for a in areas for v in a.y), point[1]], inner_h, log=True)
+    n_x, n_y = max(8, width // 45), 10
+    step_x, step_y = inner_w / n_x, inner_h / n_y
+    counts: dict[tuple[int, int], int] = {}
+    for area in areas:
+        for i in _bins(xs, area.x, step_x, n_x):
+            for j in _bins(ys, area.y, step_y, n_y):
+                counts[i, j] = counts.get((i, j), 0) + area.rows
+    most = max(counts.values(), default=1)
     parts = [
-        *(_grid(left, top + inner_h - ys.at(t), left + inner_w, _short(t)) for t in ys.ticks(5)),
-        *(_tick(left + xs.at(t), top + inner_h, _short(t)) for t in xs.ticks(max(3, width // 90))),
+        f'<rect class="shade{shade_of(n, most)}" x="{left + i * step_x:.1f}" '
+        f'y="{top + inner_h - (j + 1) * step_y:.1f}" width="{step_x + 0.3:.1f}" '
+        f'height="{step_y + 0.3:.1f}"/>'
+        for (i, j), n in sorted(counts.items())
     ]
-    for x0, x1, y0, y1, kind in areas:
-        w, h = max(xs.at(x1) - xs.at(x0), 5.0), max(ys.at(y1) - ys.at(y0), 5.0)
-        parts.append(
-            f'<rect class="area {escape(kind)}" x="{left + xs.at(x0):.1f}" '
-            f'y="{top + inner_h - ys.at(y0) - h:.1f}" width="{w:.1f}" height="{h:.1f}"/>'
-        )
+    parts += [_outline(area, xs, ys, left, top + inner_h) for area in areas if area.is_own]
+    parts += (_grid(left, top + inner_h - ys.at(t), left + inner_w, _short(t)) for t in ys.ticks(5))
+    parts += (
+        _tick(left + xs.at(t), top + inner_h, _short(t)) for t in xs.ticks(max(3, width // 90))
+    )
     px, py = left + xs.at(point[0]), top + inner_h - ys.at(point[1])
     parts.append(
-        f'<circle class="request" cx="{px:.1f}" cy="{py:.1f}" r="6"/>'
+        f'<circle class="request" cx="{px:.1f}" cy="{py:.1f}" r="7"/>'
         f'<text class="axis-title" x="{left + inner_w / 2:.0f}" y="{height - 8}" '
         f'text-anchor="middle">{escape(x_title)}</text>'
         f'<text class="axis-title" x="{left - 54}" y="14">{escape(y_title)}</text>'
     )
     return _svg("chart", width, height, label, "".join(parts))
+
+
+def shade_of(rows: int, most: int) -> int:
+    """How dark a count is drawn, 0 (none) to 5, by ratio.
+
+    >>> shade_of(0, 100), shade_of(1, 100), shade_of(100, 100)
+    (0, 1, 5)
+    """
+    if rows <= 0:
+        return 0
+    return int(Scale(1.0, max(float(most), 2.0), 4.0, log=True).at(float(rows)) + 1e-9) + 1
+
+
+def _bins(scale: Scale, ends: tuple[float, float], step: float, count: int) -> range:
+    first, last = (min(int(scale.at(v) / step), count - 1) for v in ends)
+    return range(first, last + 1)
+
+
+def _outline(area: Area, xs: Scale, ys: Scale, left: float, floor: float) -> str:
+    w = max(xs.at(area.x[1]) - xs.at(area.x[0]), 5.0)
+    h = max(ys.at(area.y[1]) - ys.at(area.y[0]), 5.0)
+    return (
+        f'<rect class="mine" x="{left + xs.at(area.x[0]):.1f}" '
+        f'y="{floor - ys.at(area.y[0]) - h:.1f}" width="{w:.1f}" height="{h:.1f}"/>'
+    )
 
 
 def _svg(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from omnipilot.advisor.words import number, seconds, usd
 from omnipilot.decide.utility import TERMS
 from omnipilot.domain import TARGET_BY_NAME
-from omnipilot.web.svg import FanPoint, Scale, fan_chart, interval_bar, rectangles
+from omnipilot.web.svg import Area, FanPoint, Scale, fan_chart, interval_bar, load_map, shade_of
 from omnipilot.web.view_advice import arm_key, find_arm, span_of
 
 if TYPE_CHECKING:
@@ -254,14 +254,16 @@ def coverage_view(
         if c.concurrency_range[1] > 0 and c.context_range[1] > 0:
             low = max(c.concurrency_range[0], 1.0)
             areas.append(
-                (low, max(c.concurrency_range[1], low), max(c.context_range[0], 1.0),
-                 max(c.context_range[1], 1.0), "mine" if mine else "other")
+                Area(
+                    (low, max(c.concurrency_range[1], low)),
+                    (max(c.context_range[0], 1.0), max(c.context_range[1], 1.0)),
+                    c.rows, mine,
+                )
             )  # fmt: skip
-    areas.sort(key=lambda area: area[4] == "mine")
     most = max((n for row in kinds.values() for n in row.values()), default=1)
     columns = sorted(degrees)
     table = [
-        (kind, [(n, _shade(n, most)) for n in (row.get(d, 0) for d in columns)])
+        (kind, [(n, shade_of(n, most)) for n in (row.get(d, 0) for d in columns)])
         for kind, row in sorted(kinds.items(), key=lambda item: -sum(item[1].values()))
     ]
     label = (
@@ -269,7 +271,7 @@ def coverage_view(
         f"{concurrency:,.0f} requests of {context:,.0f} tokens"
     )
     charts = tuple(
-        rectangles(
+        load_map(
             areas, (max(concurrency, 1.0), max(context, 1.0)), width=width, label=label,
             x_title="concurrent requests", y_title="tokens of a request",
         )
@@ -279,13 +281,6 @@ def coverage_view(
         "columns": columns, "table": table, "charts": charts if areas else (),
         "rows": sum(c.rows for c in cells), "own": own, "cells": len(cells),
     }  # fmt: skip
-
-
-def _shade(rows: int, most: int) -> int:
-    """How dark a cell is, 0 to 5, by ratio."""
-    if rows <= 0:
-        return 0
-    return int(Scale(1.0, max(float(most), 2.0), 4.0, log=True).at(float(rows))) + 1
 
 
 def held_out_view(card: dict[str, Any]) -> list[tuple[str, list[tuple[str, str, str, str]]]]:
