@@ -24,10 +24,18 @@ from omnipilot.cli.threads import single_threaded_algebra
     "--extra", type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Markdown put before the commands: what falls short, tables of benchmarks.",
 )  # fmt: skip
+@click.option(
+    "--kept-only", is_flag=True, help="Leave out what would need a new fit.",
+)  # fmt: skip
 @home_option
 @format_option("table", "json")
 def everything(
-    folder: Path, out: Path | None, extra: Path | None, home: Path | None, form: str
+    folder: Path,
+    out: Path | None,
+    extra: Path | None,
+    kept_only: bool,
+    home: Path | None,
+    form: str,
 ) -> int:
     """Ask every question of the evaluation page and write the page.
 
@@ -42,17 +50,18 @@ def everything(
     from omnipilot.catalog import Catalog  # noqa: PLC0415 - keeps --help quick
     from omnipilot.cli import output  # noqa: PLC0415 - same
     from omnipilot.evaluate.holdout import FOLDS_FOLDER  # noqa: PLC0415 - same
-    from omnipilot.evaluate.page import evaluate_all, write_page  # noqa: PLC0415 - same
-    from omnipilot.evaluate.pilot import pilot, pilot_rows  # noqa: PLC0415 - same
+    from omnipilot.evaluate.page import evaluate_all, is_kept, write_page  # noqa: PLC0415 - same
+    from omnipilot.evaluate.pilot import LATENCIES, pilot, pilot_rows  # noqa: PLC0415 - same
     from omnipilot.learn.dataset import build_dataset, read_runs  # noqa: PLC0415 - same
     from omnipilot.settings import default_home  # noqa: PLC0415 - same
 
     site = home or default_home()
     catalog, cache = Catalog.load(site), site / FOLDS_FOLDER
     dataset = build_dataset(read_runs(folder), catalog)
-    figures = evaluate_all(dataset, cache, output.progress)
+    figures = evaluate_all(dataset, cache, output.progress, kept_only=kept_only)
     rows = pilot_rows(folder, catalog)
-    pilots = [pilot(dataset, rows, k, cache, output.progress) for k in (0, 1, 2)]
+    ready = not kept_only or all(is_kept(dataset, q, cache) for q in LATENCIES)
+    pilots = [pilot(dataset, rows, k, cache, output.progress) for k in (0, 1, 2)] if ready else []
     page = write_page(figures, pilots, extra.read_text(encoding="utf-8") if extra else "")
     if out is not None:
         out.write_text(page, encoding="utf-8")

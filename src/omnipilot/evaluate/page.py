@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from omnipilot.costmodel.bundle import DOCUMENT
 from omnipilot.evaluate.heldout_report import report
-from omnipilot.evaluate.holdout import ALL, Holdout, hold_out
+from omnipilot.evaluate.holdout import ALL, Holdout, _fold_key, folds_of, hold_out
 from omnipilot.evaluate.probing import probe_curve
 from omnipilot.evaluate.recalibration import offset
 
@@ -125,6 +126,8 @@ def evaluate_all(
     cache: Path | None,
     progress: Callable[[str], None] = lambda _: None,
     questions: Iterable[Question] = QUESTIONS,
+    *,
+    kept_only: bool = False,
 ) -> dict[str, Any]:
     """Ask every question.
 
@@ -133,30 +136,59 @@ def evaluate_all(
         cache: folder of fitted folds.
         progress: told in words what is being done.
         questions: what to ask.
+        kept_only: leave out what would need a new fit.
 
     Returns:
         ``questions`` (title → figures), ``curves`` (title → probe curve) and ``offsets``.
     """
     out: dict[str, Any] = {"questions": {}, "curves": {}, "offsets": []}
+
+    def leave_out(title: str, holdout: Holdout) -> bool:
+        missing = kept_only and not is_kept(dataset, holdout, cache)
+        if missing:
+            progress(f"left out, not fitted yet: {title}")
+        return missing
+
     for question in questions:
+        if leave_out(question.title, question.holdout):
+            continue
         progress(question.title)
         held = hold_out(dataset, question.holdout, progress, cache)
         out["questions"][question.title] = report(dataset, question.holdout, held)
     for title, holdout, _ in CURVES:
+        if leave_out(title, holdout):
+            continue
         out["curves"][title] = {
             policy: probe_curve(dataset, holdout, max(SHOWN_PROBES), policy, cache, progress)
             for policy in ("random", "variance")
         }
-    out["offsets"] = list(_offsets(dataset, cache, progress))
+    alone = _every_row_alone(dataset)
+    needed = ((alone, OUT), (dataset, OUT), (dataset, replace(OUT, split="model")))
+    if not kept_only or all(is_kept(rows, holdout, cache) for rows, holdout in needed):
+        out["offsets"] = list(_offsets(dataset, alone, cache, progress))
     return out
 
 
+def is_kept(dataset: Dataset, holdout: Holdout, cache: Path | None) -> bool:
+    """Whether every fold that a question needs was fitted and kept."""
+    if cache is None:
+        return False
+    fold = folds_of(dataset, holdout)
+    needed = np.unique(fold[holdout.mask(dataset.data) & (fold >= 0)])
+    home = cache / _fold_key(dataset, holdout)
+    return all((home / f"fold-{k}" / DOCUMENT).is_file() for k in needed.tolist())
+
+
+def _every_row_alone(dataset: Dataset) -> Dataset:
+    """The same rows with every row a cell of its own: held-out cells are then random rows."""
+    cells = np.arange(dataset.data.frame.n).astype(str)
+    return replace(dataset, data=replace(dataset.data, cells=cells))
+
+
 def _offsets(
-    dataset: Dataset, cache: Path | None, progress: Callable[[str], None]
+    dataset: Dataset, alone: Dataset, cache: Path | None, progress: Callable[[str], None]
 ) -> Iterable[dict[str, Any]]:
     """What offsets of easier splits cover on harder ones, output tok/s."""
-    data = dataset.data
-    alone = replace(dataset, data=replace(data, cells=np.arange(data.frame.n).astype(str)))
     progress("rows held out at random")
     helds = {
         "random rows": hold_out(alone, OUT, progress, cache),
@@ -237,16 +269,8 @@ def write_page(figures: dict[str, Any], pilots: list[dict[str, Any]], extra: str
         for title, f in asked.items()
         for label, e in f["confidence"].items()
     ]
-    lines += ["", "## Offsets of easier splits", "",
-              ("One additive offset on the raw quantiles of output tok/s, sized on one split and "
-               "tested on another: an offset from random rows is too small for unseen cells, one "
-               "from cells far too small for unseen models."), "",
-              "| sized on held-out | tested on held-out | coverage | width |",
-              "|---|---|---:|---:|"]  # fmt: skip
-    lines += [
-        f"| {o['sized_on']} | {o['tested_on']} | {o['coverage']:.1%} | {o['mean_log_width']:.2f} |"
-        for o in figures["offsets"]
-    ]
+    if figures["offsets"]:
+        lines += _offset_table(figures["offsets"])
     lines += ["", "## A few rows of one's own", ""]
     for title, _, key in CURVES:
         if title in figures["curves"]:
@@ -273,6 +297,18 @@ def write_page(figures: dict[str, Any], pilots: list[dict[str, Any]], extra: str
         f"- This page: `omnipilot evaluate all --data {DATA} --out docs/EVALUATION.md`",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _offset_table(offsets: list[dict[str, Any]]) -> list[str]:
+    return [
+        "", "## Offsets of easier splits", "",
+        ("One additive offset on the raw quantiles of output tok/s, sized on one split and tested "
+         "on another: an offset from random rows is too small for unseen cells, one from cells far "
+         "too small for unseen models."), "",
+        "| sized on held-out | tested on held-out | coverage | width |", "|---|---|---:|---:|",
+        *(f"| {o['sized_on']} | {o['tested_on']} | {o['coverage']:.1%} | "
+          f"{o['mean_log_width']:.2f} |" for o in offsets),
+    ]  # fmt: skip
 
 
 def _curve(title: str, curve: dict[str, Any], key: str) -> list[str]:

@@ -43,6 +43,10 @@ NTTFT_LIMIT_MS = 100.0
 ITL_LIMIT_MS = 50.0
 USERS = 200
 PROBED_USERS = (8.0, 64.0)
+LATENCIES = tuple(
+    Holdout(target, "model", sources=(SOURCE,), one_by_one=True)
+    for target in ("ttft_p50_s", "itl_p50_s")
+)
 # Two levels whose raw files the data set leaves out (SCORING.md): model, GPU, GPUs, users, median
 # nTTFT (ms/token) and ITL (ms).
 ADDED = (
@@ -187,12 +191,11 @@ def pilot(
         ``success_rate, overspend, so_score``, the published scores and one entry an LLM.
     """
     models: dict[str, dict[str, FittedModel]] = {}
-    for target in ("ttft_p50_s", "itl_p50_s"):
-        question = Holdout(target, "model", sources=(SOURCE,), one_by_one=True)
+    for question in LATENCIES:
         held = dataset.data.frame.category("model")
         for fold in fold_models(dataset, question, cache, progress):
             for model in np.unique(held[fold.test]):
-                models.setdefault(str(model), {})[target] = fold.model
+                models.setdefault(str(model), {})[question.target] = fold.model
     successes, overspends, each = [], [], {}
     for model in np.unique(rows.model):
         mine = np.flatnonzero(rows.model == model)
