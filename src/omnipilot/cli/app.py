@@ -37,6 +37,9 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "launch": CommandEntry(
         "launch", "launch", "Write the advice as a job script; submit it or run it here."
     ),
+    "probe": CommandEntry(
+        "probe", "probe", "Say which short measurements pay before the decision, and make them."
+    ),
     "bench": CommandEntry(
         "bench", "bench", "Plan and run a grid of benchmarks, and take its rows in."
     ),
@@ -71,6 +74,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
     "serve": CommandEntry(
         "serve", "serve", "Serve the advice over HTTP, with pages for operators."
     ),
+    "mcp": CommandEntry("mcp", "mcp", "Offer the advice to an agent as MCP tools."),
     "token": CommandEntry("token", "token", "Add, list and revoke the tokens of the service."),
 }
 

@@ -18,6 +18,7 @@ from omnipilot.decide.voi import (
     Belief,
     contenders,
     gains_usd,
+    material,
     promises_usd,
     value_usd,
     win_probability,
@@ -130,7 +131,7 @@ def plan_probes(stakes: Stakes, settings: GateSettings | None = None) -> ProbePl
     """
     settings = settings or GateSettings()
     arms = contenders(stakes, settings.depth, _ARMS)
-    plan = _plan(stakes.among(arms), settings)
+    plan = _plan(material(stakes.among(arms)), settings)
     wins = np.zeros(len(stakes.total_usd))
     wins[arms] = plan.wins
     return replace(plan, wins=wins)
@@ -195,9 +196,10 @@ def _top(first: FloatArray, second: FloatArray, most: int) -> IntArray:
     if len(first) <= most:
         return np.arange(len(first), dtype=np.int64)
     half = most // 2
-    by_first = np.argsort(-first, kind="stable")[:half]
-    rest = [i for i in np.argsort(-second, kind="stable").tolist() if i not in set(by_first)]
-    return np.array([*by_first.tolist(), *rest[: most - half]], dtype=np.int64)
+    taken = np.argsort(-first, kind="stable")[:half].tolist()
+    best = np.argsort(-second, kind="stable")[:most].tolist()
+    rest = [i for i in best if i not in set(taken)]
+    return np.array([*taken, *rest[: most - half]], dtype=np.int64)
 
 
 def _affordable(stakes: Stakes, probes: Sequence[int], settings: GateSettings) -> IntArray:

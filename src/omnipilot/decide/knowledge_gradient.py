@@ -75,7 +75,7 @@ def knowledge_gradient(mean_usd: FloatArray, loading_usd: FloatArray) -> float:
         leaders.append(i)
         starts.append(float(cross))
     # E[max] − max is a sum over crossings of slope differences times f(z) = φ(z) − |z|Φ(−|z|).
-    z = np.abs(np.asarray(starts[1:]))
+    z = np.minimum(np.abs(np.asarray(starts[1:])), 40.0)
     steps = np.diff(slope[leaders])
     return float(np.sum(steps * (density(z) - z * _upper(z)))) if len(z) else 0.0
 

@@ -24,7 +24,7 @@ _NUMBERS: Final = (
     "concurrency", "at_most", "prompt", "output", "requests_a_client", "least_requests",
     "longest_s",
 )  # fmt: skip
-_NAMES: Final = frozenset(("name", "meaning", "measures", "levels", *_NUMBERS))
+_NAMES: Final = frozenset(("name", "meaning", "measures", *_NUMBERS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,6 @@ class Probe:
     requests_a_client: int
     least_requests: int
     longest_s: float
-    levels: tuple[float, ...] = ()
 
     def load(self, request: ServingRequest) -> Load:
         """The probe's load for a request.
@@ -80,16 +79,15 @@ class Probe:
         return max(min(wanted, served), load.concurrency)
 
     def seconds(self, load: Load, request_per_s: float, cold_start_s: float) -> float:
-        """Predicted wall time: cold start, set-up, and the requests of all levels.
+        """Predicted wall time: cold start, set-up and the requests.
 
         Args:
             load: the load.
             request_per_s: predicted rate at this load.
             cold_start_s: predicted cold start of the arm.
         """
-        levels = 1 + len(self.levels)
         served_s = self.requests(load, request_per_s) / max(request_per_s, 1e-6)
-        return cold_start_s + SETUP_S + levels * served_s
+        return cold_start_s + SETUP_S + served_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +185,7 @@ def _probe(path: Path, entry: dict[str, Any]) -> Probe:
     if not isinstance(name, str) or not name:
         raise BadInputError(f"{path}: a [[probe]] without a name")
     unknown = sorted(set(entry) - _NAMES)
-    missing = sorted(_NAMES - {"levels"} - set(entry))
+    missing = sorted(_NAMES - set(entry))
     if unknown or missing:
         what = f"unknown key '{unknown[0]}'" if unknown else f"no '{missing[0]}'"
         raise BadInputError(f"{where}: {what}")
@@ -202,11 +200,6 @@ def _probe(path: Path, entry: dict[str, Any]) -> Probe:
         _check(where, f"measures.{target}", sd)
     for key in _NUMBERS:
         _check(where, key, entry[key])
-    levels = entry.get("levels", [])
-    if not isinstance(levels, list):
-        raise BadInputError(f"{where}: levels must be a list of numbers")
-    for level in levels:
-        _check(where, "levels", level)
     return Probe(
         name=name, meaning=str(entry["meaning"]),
         measures={target: float(sd) for target, sd in measures.items()},
@@ -214,7 +207,7 @@ def _probe(path: Path, entry: dict[str, Any]) -> Probe:
         prompt=float(entry["prompt"]), output=float(entry["output"]),
         requests_a_client=max(int(entry["requests_a_client"]), 1),
         least_requests=max(int(entry["least_requests"]), 1),
-        longest_s=float(entry["longest_s"]), levels=tuple(float(v) for v in levels),
+        longest_s=float(entry["longest_s"]),
     )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     IntArray = npt.NDArray[np.int64]
 
 DEFAULT_SAMPLES: Final = 32  # PAPER, Value of information
+_DIMENSIONS: Final = 12  # normals that are drawn at the least: three steps of four quantities
 _TINY: Final = 1e-12
 
 
@@ -44,7 +45,8 @@ class Quantity:
     (n, n_places); ``places`` their own (n_places, n_places); ``noise_var`` of each probe (m,),
     infinite where it does not measure the target. ``worth_usd`` (n,) is the part of the expected
     utility that is proportional to the target (negative for a cost). ``missed`` (n,) is the
-    probability of missing the target's limit, None where there is none.
+    probability of missing the target's limit, None where there is none; ``loss_usd`` (n,) what that
+    loses each arm, None where it loses the decision's one penalty, however many limits are missed.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Quantity:
     noise_var: FloatArray
     worth_usd: FloatArray
     missed: FloatArray | None = None
+    loss_usd: FloatArray | None = None
 
     @property
     def is_limit(self) -> bool:
@@ -100,6 +103,7 @@ class Stakes:
                     cross=q.cross[arms],
                     worth_usd=q.worth_usd[arms],
                     missed=None if q.missed is None else q.missed[arms],
+                    loss_usd=None if q.loss_usd is None else q.loss_usd[arms],
                 )
                 for q in self.quantities
             ),
@@ -110,14 +114,16 @@ class Stakes:
             covers=None if self.covers is None else self.covers[:, :, arms],
         )
 
-    def takes(self, probes: Sequence[int]) -> BoolArray:
-        """Arms that may be taken once these probes are made (n,)."""
+    def takes(self, before: Sequence[int], probes: IntArray) -> BoolArray:
+        """Arms that may be taken after some probes and each of c further ones (n, c)."""
         allowed = self.allowed.copy()
-        if self.outside is not None and self.covers is not None and len(probes):
-            left = self.outside & ~self.covers[:, list(probes)].any(axis=1)
-            allowed |= self.outside.any(axis=0) & ~left.any(axis=0)
         allowed[self.chosen] = True
-        return allowed
+        found = np.repeat(allowed[:, None], len(probes), axis=1)
+        if self.outside is not None and self.covers is not None:
+            left = self.outside & ~self.covers[:, list(before)].any(axis=1)
+            out = (left[:, None, :] & ~self.covers[:, probes]).any(axis=0).T
+            found |= np.any(self.outside, axis=0, keepdims=True).T & ~out
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,24 +191,19 @@ def gains_usd(
         USD (c,), before any cost.
     """
     earned = _earned(stakes, belief, probes, samples)
-    may = _may(stakes, belief, probes)
+    may = stakes.takes(belief.probes, probes)
     best = np.where(may[:, :, None], earned, -np.inf).max(axis=0)
     return np.asarray((best - earned[stakes.chosen]).mean(axis=1))
-
-
-def _may(stakes: Stakes, belief: Belief, probes: IntArray) -> BoolArray:
-    """Arms that may be taken after the belief's probes and each further one (n, c)."""
-    if stakes.outside is None:
-        return np.repeat(stakes.takes(())[:, None], len(probes), axis=1)
-    return np.stack([stakes.takes((*belief.probes, int(p))) for p in probes], axis=1)
 
 
 def _earned(stakes: Stakes, belief: Belief, probes: IntArray, samples: int) -> FloatArray:
     """Expected utility of each arm in each draw of what the probes tell (n, c, n_draws)."""
     steps = len(belief.probes) + 1
     own = belief.loadings(stakes, probes)
-    n_dims = steps * len(own)
-    z = base_normals(n_dims, max(samples, n_dims + 1)).reshape(steps, len(own), -1)
+    # The same draws whatever the number of steps, so that sets of probes compare like for like.
+    n_dims = max(steps * len(own), _DIMENSIONS)
+    z = base_normals(n_dims, max(samples, n_dims + 1))[: steps * len(own)]
+    z = z.reshape(steps, len(own), -1)
     earned = np.repeat(stakes.total_usd[:, None], len(probes), axis=1)[:, :, None]
     kept: FloatArray | None = None
     for h, q in enumerate(stakes.quantities):
@@ -219,7 +220,11 @@ def _earned(stakes: Stakes, belief: Belief, probes: IntArray, samples: int) -> F
             left = np.sqrt(np.maximum(q.variance[:, None] - known, _TINY))
             margin = quantile(q.missed) * np.sqrt(np.maximum(q.variance, _TINY))
             met = 1.0 - cumulative((margin[:, None, None] + exponent) / left[:, :, None])
-            kept = met if kept is None else kept * met
+            if q.loss_usd is not None:
+                gained = met - met.mean(axis=2, keepdims=True)
+                earned = earned + q.loss_usd[:, None, None] * gained
+            else:
+                kept = met if kept is None else kept * met
     if kept is not None:
         earned = earned + stakes.penalty_usd * (kept - kept.mean(axis=2, keepdims=True))
     return np.broadcast_to(earned, (*earned.shape[:2], z.shape[2]))
@@ -250,6 +255,22 @@ def contenders(stakes: Stakes, steps: int, most: int) -> IntArray:
     return np.sort(kept[gain[kept] > 0])
 
 
+def material(stakes: Stakes, share: float = 0.005) -> Stakes:
+    """The decision without quantities that move no utility by this share of what the largest does.
+
+    Args:
+        stakes: the decision.
+        share: of the largest standard deviation in USD that any quantity gives any arm.
+    """
+    moved = [
+        float(np.abs(slope * np.sqrt(q.variance)).max(initial=0.0))
+        for q, slope in zip(stakes.quantities, _slopes(stakes), strict=True)
+    ]
+    least = share * max(moved, default=0.0)
+    kept = [q for q, m in zip(stakes.quantities, moved, strict=True) if m >= least]
+    return replace(stakes, quantities=tuple(kept))
+
+
 def _pair_gains(stakes: Stakes, belief: Belief, probes: IntArray, repeats: int = 1) -> FloatArray:
     """Gain of being able to change to each arm alone after each probe (n, c)."""
     own = belief.loadings(stakes, probes)
@@ -262,7 +283,7 @@ def _pair_gains(stakes: Stakes, belief: Belief, probes: IntArray, repeats: int =
     behind = stakes.total_usd[stakes.chosen] - stakes.total_usd
     gain = pair_gain(np.broadcast_to(behind[:, None], spread.shape), np.sqrt(spread))
     gain[stakes.chosen] = 0.0
-    return np.where(_may(stakes, belief, probes), gain, 0.0)
+    return np.where(stakes.takes(belief.probes, probes), gain, 0.0)
 
 
 def _slopes(stakes: Stakes) -> list[FloatArray]:
@@ -272,7 +293,8 @@ def _slopes(stakes: Stakes) -> list[FloatArray]:
         slope = q.worth_usd.copy()
         if q.missed is not None:
             sd = np.sqrt(np.maximum(q.variance, _TINY))
-            slope -= stakes.penalty_usd * density(quantile(q.missed)) / sd
+            loss = stakes.penalty_usd if q.loss_usd is None else q.loss_usd
+            slope -= loss * density(quantile(q.missed)) / sd
         found.append(slope)
     return found
 
@@ -308,7 +330,7 @@ def _exact_usd(stakes: Stakes, belief: Belief, probe: IntArray) -> float | None:
     ]
     if len(moved) > 1 or any(q.is_limit for q, _ in moved):
         return None
-    may = stakes.takes((int(probe[0]),))
+    may = stakes.takes((), probe)[:, 0]
     total = stakes.total_usd
     gained = float(total[may].max() - total[stakes.chosen])
     if not moved:
@@ -326,7 +348,7 @@ def win_probability(
         return np.asarray(np.eye(len(stakes.total_usd))[stakes.chosen], dtype=np.float64)
     belief, last = _but_last(stakes, probes)
     earned = _earned(stakes, belief, last, samples)[:, 0]
-    may = stakes.takes(probes)
+    may = stakes.takes(belief.probes, last)[:, 0]
     best = np.argmax(np.where(may[:, None], earned, -np.inf), axis=0)
     # The arm that is taken now keeps its place where nothing is better.
     best[earned[stakes.chosen] >= earned[best, np.arange(len(best))]] = stakes.chosen
