@@ -13,22 +13,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from omnipilot.advisor import Advisor, Question
+from omnipilot.advisor.site_stamp import stamp_of
 from omnipilot.domain import OmniPilotError, ServingRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from omnipilot.advisor.site_stamp import Stamp
     from omnipilot.web.journal import Journal
     from omnipilot.web.metrics import Metrics
 
-__all__ = ["Keeper", "Snapshot", "stamp_of"]
+__all__ = ["Keeper", "Snapshot"]
 
-WATCHED: Final = ("settings.toml", "gpus", "models", "bundles/current")
-_INSIDE: Final = ("bundle.json", "arrays.npz")
 _MODEL_OF_NOTHING: Final = "none"
-
-Stamp = tuple[tuple[str, int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,36 +67,6 @@ class Snapshot:
 def cluster_question(now_s: float, *, live: bool) -> Question:
     """A question that needs the cluster only."""
     return Question(ServingRequest(_MODEL_OF_NOTHING, 1, 2, 1, 1), live=live, now_s=now_s)
-
-
-def stamp_of(home: Path) -> Stamp:
-    """What tells whether the files that answers rest on have changed."""
-    found: list[tuple[str, int, int, int]] = []
-    for name in WATCHED:
-        top = home / name
-        inside = [top / part for part in _INSIDE] if name.startswith("bundles") else _files(top)
-        for path in (top, *inside):
-            try:
-                about = path.stat()
-            except OSError:
-                continue
-            is_folder = path.is_dir()
-            found.append(
-                (
-                    str(path.resolve()),
-                    about.st_ino,
-                    0 if is_folder else about.st_mtime_ns,
-                    0 if is_folder else about.st_size,
-                )
-            )
-    return tuple(found)
-
-
-def _files(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.rglob("*")) if folder.is_dir() else []
-    except OSError:
-        return []
 
 
 @dataclass
