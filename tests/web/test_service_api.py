@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from web_builders import ASK, ROWS, Site, make_site
 
+from omnipilot.advisor import Advisor
 from omnipilot.domain import TARGET_NAMES
 from omnipilot.web.endpoints import ENDPOINTS
+from omnipilot.web.schemas import ProbeAnswer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -186,7 +188,7 @@ def test_every_reading_address_answers_on_a_fresh_machine(site: Site) -> None:
             assert answer.status_code == 200, endpoint.path
     for endpoint in ENDPOINTS:
         example = endpoint.examples.get("application/json")
-        if endpoint.method == "POST" and endpoint.scope == "read":
+        if endpoint.method == "POST" and endpoint.scope == "read" and "probe" not in endpoint.path:
             assert site.client.post(endpoint.path, json=example).status_code == 200
 
 
@@ -196,6 +198,8 @@ def test_every_answer_has_the_form_that_the_document_promises(site: Site) -> Non
             continue
         if endpoint.method == "GET":
             content = site.client.get(endpoint.path).content
+        elif "probe" in endpoint.path:
+            continue
         elif endpoint.scope == "read":
             example = endpoint.examples["application/json"]
             content = site.client.post(endpoint.path, json=example).content
@@ -217,6 +221,25 @@ def test_the_openapi_document_has_an_example_of_every_body_and_all_refusals(site
         for status, answer in operation["responses"].items():
             if not status.startswith("2"):
                 assert list(answer["content"]) == ["application/problem+json"]
+
+
+def test_probes_are_valued_from_the_shipped_model(tmp_path: Path) -> None:
+    shipped = make_site(tmp_path, open_advisor=Advisor)
+    body = ASK | {"hours": 24, "concurrency": 1000, "gpus": ["h100-80", "h200-141"]}
+    answer = shipped.client.post("/v1/probe", json=body)
+    assert answer.status_code == 200
+    found = ProbeAnswer.model_validate_json(answer.content)
+    assert found.decision_after_expected.net_utility_usd >= found.decision_before.utility_usd
+    assert found.stop_reason
+    page = shipped.client.get(
+        "/probe", params={k: str(v) for k, v in ASK.items()} | {"hours": "24"}
+    )
+    assert page.status_code == 200
+    assert "omnipilot probe --model" in page.text
+
+
+def test_a_model_that_cannot_value_probes_says_so(site: Site) -> None:
+    problem(site.client.post("/v1/probe", json=ASK), 422, "invalid")
 
 
 def test_a_request_id_is_taken_over_or_made(site: Site) -> None:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from omnipilot.advisor.words import THROUGHPUT, cluster_lines, headline, turning_sentence
 
 if TYPE_CHECKING:
-    from omnipilot.advisor import Advice
+    from omnipilot.advisor import Advice, Advisor, Question
     from omnipilot.advisor.outlook import ClusterReport
     from omnipilot.domain import Arm, FitVerdict, RankedArm, TargetPrediction
 
@@ -74,13 +74,25 @@ class ExplainAnswer(AdviceAnswer):
     evidence: list[str] = Field(description="Nearest measured cells.")
 
 
+class PlannedProbe(BaseModel):
+    """One probe, with what it is expected to add and to cost."""
+
+    probe: str
+    arm: str
+    value_usd: float
+    cost_usd: float
+    node_hours: float
+
+
 class ProbeAnswer(BaseModel):
     """Whether a measurement is worth making first, and which."""
 
     needed: bool
-    reason: str
-    probe: str
-    arm: str
+    reason: str = Field(description="Why the plan stops where it does.")
+    probes: list[PlannedProbe] = Field(description="Those that pay, in order.")
+    arm_without: str = Field(description="Arm that is taken without a probe.")
+    utility_usd_without: float
+    utility_usd_with: float = Field(description="Expected, the probes' cost taken off.")
 
 
 class FitAnswer(BaseModel):
@@ -204,17 +216,31 @@ def explain_answer(explanation: Any, top: int) -> ExplainAnswer:  # noqa: ANN401
     )
 
 
-def probe_answer(advice: Advice) -> ProbeAnswer:
-    """Whether to measure first."""
-    abstention = advice.recommendation.abstention
-    if abstention is None:
-        best = advice.recommendation.ranked[0]
-        reason = f"{best.arm.label} is inside what was measured: no probe is needed"
-        return ProbeAnswer(needed=False, reason=reason, probe="", arm=arm_text(best.arm))
-    arm = arm_text(abstention.fallback) if abstention.fallback else ""
+def probe_answer(advisor: Advisor, question: Question) -> ProbeAnswer:
+    """Which measurements pay before the decision.
+
+    Raises:
+        UsageError: as for advice; no arm starts.
+    """
+    from omnipilot.advisor.probing import probe, stop_words  # noqa: PLC0415 - seldom asked
+
+    report = probe(advisor, question)
+    plan = report.plan
+    now_usd = float(report.situation.stakes.total_usd[report.situation.stakes.taken[0]])
     return ProbeAnswer(
-        needed=bool(abstention.probe), reason=abstention.reason, probe=abstention.probe, arm=arm
-    )
+        needed=bool(plan.probes),
+        reason=stop_words(report),
+        probes=[
+            PlannedProbe(
+                probe=report.option(p).probe.name, arm=arm_text(report.arm(p)),
+                value_usd=p.voi_usd, cost_usd=p.cost_usd, node_hours=p.node_h,
+            )
+            for p in plan.probes
+        ],
+        arm_without=arm_text(report.now),
+        utility_usd_without=now_usd,
+        utility_usd_with=now_usd + plan.gain_usd - plan.cost_usd,
+    )  # fmt: skip
 
 
 def fit_answer(fit: FitVerdict) -> FitAnswer:

@@ -129,7 +129,7 @@ def _add_advice(server: MCPServer, site: Site) -> None:
                 model, concurrency, context_tokens, hours=hours, gpus=gpus or (),
                 precisions=precisions or (),
             )  # fmt: skip
-            return probe_answer(site.advisor.advise(question))
+            return probe_answer(site.advisor, question)
 
 
 def _add_checks(server: MCPServer, site: Site) -> None:

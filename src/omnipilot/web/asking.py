@@ -12,7 +12,7 @@ from omnipilot.domain import ServingRequest, Slo
 if TYPE_CHECKING:
     from omnipilot.web.snapshot import Snapshot
 
-__all__ = ["AskBody", "FitsBody", "PredictBody", "launch_of", "question_of"]
+__all__ = ["AskBody", "FitsBody", "PredictBody", "ProbeBody", "launch_of", "question_of"]
 
 MAX_TOKENS: Final = 100_000_000
 MAX_CONCURRENCY: Final = 10_000_000
@@ -31,6 +31,7 @@ ASK_EXAMPLE: Final[dict[str, Any]] = {
     "model": "Qwen/Qwen2.5-7B-Instruct", "concurrency": 200, "context_tokens": 4096,
     "slo_ttft_ms": 1000, "gpus": ["h100-80", "a100-80"],
 }  # fmt: skip
+PROBE_EXAMPLE: Final[dict[str, Any]] = {**ASK_EXAMPLE, "hours": 24}
 FITS_EXAMPLE: Final[dict[str, Any]] = {
     "model": "meta-llama/Llama-3.1-70B-Instruct", "gpu": "h100-80", "tensor_parallel": 2,
     "precision": "fp8", "max_model_len": 32768,
@@ -96,6 +97,18 @@ class AskBody(_Body):
     slo_penalty_usd_per_h: Usd | None = Field(
         None, description="What an hour of a missed SLO costs; the site's where left out."
     )
+
+
+class ProbeBody(AskBody):
+    """A request, and what may be spent on finding out before it is decided."""
+
+    budget_node_h: Annotated[float, Field(gt=0, le=1e4, allow_inf_nan=False)] = Field(
+        0.2, description="Node-hours that the probes may take; a node-hour is one of all its GPUs."
+    )
+    depth: Annotated[int, Field(ge=1, le=3)] = Field(
+        3, description="Probes that the gate looks ahead."
+    )
+    epsilon_usd: Usd = Field(0.05, description="USD that a probe must promise at the least.")
 
 
 class FitsBody(_Body):

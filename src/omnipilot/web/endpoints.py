@@ -6,7 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from omnipilot.web import handlers, schemas
-from omnipilot.web.asking import ASK_EXAMPLE, FITS_EXAMPLE, PREDICT_EXAMPLE, PredictBody
+from omnipilot.web.asking import (
+    ASK_EXAMPLE,
+    FITS_EXAMPLE,
+    PREDICT_EXAMPLE,
+    PROBE_EXAMPLE,
+    PredictBody,
+)
 from omnipilot.web.guard import Rule
 
 if TYPE_CHECKING:
@@ -64,6 +70,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
              examples={JSON: ASK_EXAMPLE}, refusals=_ASKED),
     Endpoint("POST", "/v1/explain", handlers.explain, schemas.ExplainAnswer, body="question",
              examples={JSON: ASK_EXAMPLE}, refusals=_ASKED),
+    Endpoint("POST", "/v1/probe", handlers.probe, schemas.ProbeAnswer, body="question",
+             examples={JSON: PROBE_EXAMPLE}, refusals=_ASKED),
     Endpoint("POST", "/v1/fits", handlers.fits, schemas.FitsAnswer, body="question",
              examples={JSON: FITS_EXAMPLE}, refusals=_ASKED),
     Endpoint("POST", "/v1/predict", handlers.predict, schemas.PredictAnswer, body="rows",

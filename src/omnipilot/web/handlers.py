@@ -18,6 +18,7 @@ from omnipilot.web.asking import (
     AskBody,
     FitsBody,
     PredictBody,
+    ProbeBody,
     launch_of,
     question_of,
 )
@@ -27,12 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from omnipilot.advisor.predict import Batch
+    from omnipilot.advisor.probing import ProbeReport
     from omnipilot.web.answering import Service
     from omnipilot.web.snapshot import Snapshot
 
 __all__ = [
     "advise", "catalog", "cluster", "evaluate", "explain", "fits", "health", "ingest", "metrics",
-    "models", "predict", "prior", "ready", "store",
+    "models", "predict", "prior", "probe", "ready", "store",
 ]  # fmt: skip
 
 POINTS: Final = ("q10", "q50", "q90", "lower", "upper")
@@ -77,6 +79,38 @@ async def explain(request: Request, body: AskBody) -> Response:
         return msgspec.json.encode(explanation_data(snapshot.advisor.explain(question)))
 
     return Response(await service.run(work, slow=True), media_type="application/json")
+
+
+async def probe(request: Request, body: ProbeBody) -> Response:
+    """Say which short measurements pay before the decision.
+
+    Each benchmark of the menu is valued on each arm by how much better the best arm is expected to
+    be once its result is known, less what it costs. Nothing is run.
+    """
+    service = service_of(request)
+    snapshot = service.keeper.current
+
+    def work() -> dict[str, Any]:
+        from omnipilot.advisor.probing import probe_data  # noqa: PLC0415 - seldom asked
+
+        return probe_data(probe_report(snapshot, body))
+
+    return as_json(await service.run(work, slow=True))
+
+
+def probe_report(snapshot: Snapshot, body: ProbeBody) -> ProbeReport:
+    """What the gate answers.
+
+    Raises:
+        UsageError: as for advice; no arm starts.
+    """
+    from omnipilot.advisor.probing import probe as ask  # noqa: PLC0415 - seldom asked
+    from omnipilot.decide.gate import GateSettings  # noqa: PLC0415 - same
+
+    settings = GateSettings(
+        depth=body.depth, budget_node_h=body.budget_node_h, epsilon_usd=body.epsilon_usd
+    )
+    return ask(snapshot.advisor, question_of(body, snapshot), settings)
 
 
 async def fits(request: Request, body: FitsBody) -> Response:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any, Final
 
-from omnipilot.advisor.words import age_words
+from omnipilot.advisor.words import age_words, usd
 from omnipilot.web.svg import Scale, term_bar
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from omnipilot.advisor import Advisor, Question
     from omnipilot.advisor.cluster_now import ClusterNow
+    from omnipilot.advisor.probing import ProbeReport
 
-__all__ = ["cluster_data", "ledger_rows", "script_data"]
+__all__ = [
+    "budget_of", "cluster_data", "gate_defaults", "ledger_rows", "probe_view", "script_data",
+]  # fmt: skip
 
 _MOST: Final = 40
+_BUDGET_NODE_H: Final = 0.2
+_MOST_BUDGET_NODE_H: Final = 1e4
 
 
 def cluster_data(now: ClusterNow) -> dict[str, Any]:
@@ -77,6 +83,49 @@ def ledger_rows(home: Path) -> list[tuple[str, str, str, str]]:
     return []
 
 
+def gate_defaults(query: Mapping[str, str]) -> dict[str, Any]:
+    """What the form of the gate shows."""
+    return {"budget": query.get("budget", ""), "default_budget": f"{_BUDGET_NODE_H:g}"}
+
+
+def budget_of(query: Mapping[str, str]) -> float:
+    """Node-hours that the address allows; the usual ones where it names none that can be."""
+    try:
+        budget = float(query.get("budget", ""))
+    except ValueError:
+        return _BUDGET_NODE_H
+    return budget if 0 < budget <= _MOST_BUDGET_NODE_H else _BUDGET_NODE_H
+
+
+def probe_view(report: ProbeReport) -> dict[str, Any]:
+    """The gate's answer for a person, with the command that makes the first probe."""
+    from omnipilot.advisor.probing import probe_data  # noqa: PLC0415 - one page
+
+    found = probe_data(report)
+    before, after = found["decision_before"], found["decision_after_expected"]
+    pays = len(report.plan.probes)
+    rows = [
+        (place if place <= pays else "not", p["probe"], _label(p["arm"]), usd(p["voi_usd"]),
+         usd(p["cost_usd"]), usd(p["net_usd"]), f"{p['node_hours']:.3f}")
+        for place, p in enumerate(found["probes"], start=1)
+    ]  # fmt: skip
+    stop, _, words = found["stop_reason"].partition(": ")
+    return {
+        "rows": rows,
+        "pays": pays,
+        "stop": words or stop,
+        "before": (_label(before["arm"]), usd(before["utility_usd"]), before["rule"]),
+        "after": (usd(after["utility_usd"]), usd(after["net_utility_usd"])),
+        "likely": [(_label(x["arm"]), f"{x['probability']:.0%}") for x in after["arms"]],
+        "hours": f"{report.question.request.duration_h:g}",
+        "command": _request_words("probe", report.question) + " --run",
+    }
+
+
+def _label(arm: Mapping[str, Any]) -> str:
+    return f"{arm['tensor_parallel']}x {arm['gpu_kind']} {arm['precision']}"
+
+
 def script_data(
     advisor: Advisor,
     question: Question,
@@ -114,16 +163,33 @@ def _key(arm: Any) -> str:  # noqa: ANN401 - an arm
 
 def _command(question: Question, key: str, checkpoint: str, image: str, bench: bool) -> str:
     """``omnipilot launch`` with this request."""
-    request = question.request
+    more = [("--arm", key), ("--checkpoint", checkpoint), ("--image", image)]
+    return " ".join(
+        [_request_words("launch", question, *more), *(["--bench"] if bench else []), "--submit"]
+    )
+
+
+def _request_words(command: str, question: Question, *more: tuple[str, str]) -> str:
+    """A command with a request's options."""
+    request, slo = question.request, question.request.slo
     options: list[tuple[str, object]] = [
         ("--model", request.model_id), ("--concurrency", request.concurrency),
         ("--context", request.context_tokens), ("--prompt-tokens", request.prompt_tokens),
         ("--output-tokens", request.output_tokens), ("--hours", f"{request.duration_h:g}"),
-        ("--arm", key), ("--checkpoint", checkpoint), ("--image", image),
-        ("--engine-version", request.engine_version),
+        ("--slo-ttft-ms", _milliseconds(slo.ttft_p50_s)),
+        ("--slo-tpot-ms", _milliseconds(slo.tpot_p50_s)),
+        ("--engine-version", request.engine_version), ("--gpus", ",".join(question.gpus)),
+        ("--precisions", ",".join(question.precisions)), ("--profile", question.profile or ""),
+        *more,
     ]  # fmt: skip
-    words = ["omnipilot", "launch"]
+    if question.value_per_token_usd is not None:
+        options.append(("--value-per-token", f"{question.value_per_token_usd:g}"))
+    words = ["omnipilot", command]
     for name, value in options:
         if value != "":
             words += [name, shlex.quote(str(value))]
-    return " ".join([*words, *(["--bench"] if bench else []), "--submit"])
+    return " ".join(words)
+
+
+def _milliseconds(limit_s: float | None) -> str:
+    return "" if limit_s is None else f"{limit_s * 1e3:g}"

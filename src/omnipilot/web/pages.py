@@ -39,6 +39,7 @@ __all__ = ["NAV", "PAGES", "Page", "problem_page"]
 
 NAV: Final = (
     ("/", "Ask", True), ("/compare", "Compare", True), ("/what-if", "What if", True),
+    ("/probe", "Probe", True),
     ("/evidence", "Evidence", True), ("/cluster", "Cluster", False), ("/models", "Models", False),
     ("/api", "API", False),
 )  # fmt: skip
@@ -237,6 +238,17 @@ def _evidence(call: _Call) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _probe(call: _Call) -> dict[str, Any]:
+    from omnipilot.web.asking import ProbeBody  # noqa: PLC0415 - next to its use
+    from omnipilot.web.handlers import probe_report  # noqa: PLC0415 - same
+
+    if call.asked.body is None:
+        return {}
+    budget = page_data.budget_of(call.query)
+    body = ProbeBody(**call.asked.body.model_dump(), budget_node_h=budget)
+    return {"view": page_data.probe_view(probe_report(call.snapshot, body))}
+
+
 def _script(call: _Call) -> dict[str, Any]:
     defaults = _script_defaults(call)
     if call.asked.body is None:
@@ -275,6 +287,14 @@ PAGES: Final[tuple[Page, ...]] = (
     Page("/compare", "compare.html", _compare),
     Page("/what-if", "what_if.html", _what_if, slow=True),
     Page("/evidence", "evidence.html", _evidence, slow=True),
+    Page(
+        "/probe",
+        "probe.html",
+        _probe,
+        slow=True,
+        shows_problems=True,
+        defaults=lambda call: page_data.gate_defaults(call.query),
+    ),
     Page("/script", "script.html", _script, shows_problems=True, defaults=_script_defaults),
     Page("/cluster", "cluster.html", _cluster, needs_request=False),
     Page("/models", "models.html", _models, needs_request=False, slow=True),

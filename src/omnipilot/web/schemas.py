@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
     "AdviceAnswer", "CatalogAnswer", "ClusterAnswer", "EvaluateAnswer", "ExplainAnswer",
-    "FitsAnswer", "IngestAnswer", "ModelsAnswer", "PredictAnswer", "PriorAnswer", "ProblemAnswer",
-    "ReadyAnswer", "StoreAnswer",
+    "FitsAnswer", "IngestAnswer", "ModelsAnswer", "PredictAnswer", "PriorAnswer", "ProbeAnswer",
+    "ProblemAnswer", "ReadyAnswer", "StoreAnswer",
 ]  # fmt: skip
 
 
@@ -171,6 +171,49 @@ class ExplainAnswer(AdviceAnswer):
     loads: list[dict[str, Any]]
     freshness: list[dict[str, Any]]
     assumptions: list[str]
+
+
+class PlannedProbeAnswer(_Answer):
+    """One probe: what it is expected to add to the decision, and what it costs."""
+
+    probe: str
+    arm: ArmAnswer
+    voi_usd: float
+    cost_usd: float
+    net_usd: float
+    node_hours: float
+
+
+class DecisionAnswer(_Answer):
+    """What is taken without a probe."""
+
+    arm: ArmAnswer
+    utility_usd: float
+    rule: str
+
+
+class LikelyAnswer(_Answer):
+    """An arm that may be taken once the probes have told."""
+
+    arm: ArmAnswer
+    probability: float
+
+
+class AfterAnswer(_Answer):
+    """What is expected once the probes have told."""
+
+    utility_usd: float
+    net_utility_usd: float
+    arms: list[LikelyAnswer]
+
+
+class ProbeAnswer(_Answer):
+    """Probes that pay, in order, then the best one that does not."""
+
+    probes: list[PlannedProbeAnswer]
+    stop_reason: str
+    decision_before: DecisionAnswer
+    decision_after_expected: AfterAnswer
 
 
 class FitsAnswer(_Answer):
