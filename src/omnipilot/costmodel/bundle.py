@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from omnipilot.costmodel.deviation import DEVIATION_TERMS, Deviation, LocalRows, class_terms
+from omnipilot.costmodel.deviation import (
+    DEVIATION_TERMS,
+    LEFT_EDGES,
+    Deviation,
+    LocalRows,
+    class_terms,
+)
 from omnipilot.costmodel.envelope import Envelope
 from omnipilot.costmodel.features import FEATURES, ONE_HOT, FeatureSpace
 from omnipilot.costmodel.fitted import FittedHead, FittedModel
@@ -208,6 +214,7 @@ def _encode(model: FittedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]
                 "category": deviation.category,
                 "lengths": deviation.lengths,
                 "noise_sd": deviation.noise_sd,
+                "offsets": deviation.offsets,
             }
         heads[name] = {
             "n_rows": head.n_rows,
@@ -307,6 +314,12 @@ def _decode_spread(s: dict[str, Any], arrays: dict[str, NDArray[Any]], at: str) 
     )
 
 
+def _offsets(values: list[float]) -> tuple[float, ...]:
+    if len(values) != len(LEFT_EDGES) + 1:
+        raise ValueError(f"{len(values)} offsets of narrowed bands")
+    return tuple(float(v) for v in values)
+
+
 def _decode(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> FittedModel:
     for part, names in _LAYOUT.items():
         if document[part] != list(names):
@@ -355,6 +368,7 @@ def _decode(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Fitted
                 sd=_array(arrays, f"{name}/{label}/deviation", (len(DEVIATION_TERMS),)),
                 lengths=(v["lengths"][0], v["lengths"][1]),
                 noise_sd=v["noise_sd"],
+                offsets=_offsets(v["offsets"]),
             )
             for label, v in d["deviations"].items()
         }

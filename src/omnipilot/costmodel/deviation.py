@@ -52,6 +52,8 @@ NOISE_FLOOR_SD = 0.02
 ROBUST_FROM_ROWS = 30
 MOST_POINTS = 400
 POINT_JITTER = 1e-6
+# Bins of the share of variance left: answers that local rows settle, inform, hardly touch.
+LEFT_EDGES = (0.25, 0.75)
 BAND_CELLS = 30  # from here on a site's own errors say more of its band than other sites' do
 REWEIGHTINGS = 2
 STUDENT_DOF = 4.0
@@ -72,13 +74,15 @@ class Deviation:
     """Prior of the error of one head in one novelty class, log units.
 
     ``category`` is the class's own category ("" for seen rows); ``sd`` (n_terms,), ``lengths`` of
-    workload and physics distances, ``noise_sd`` of a single row.
+    workload and physics distances, ``noise_sd`` of a single row. ``offsets`` are the conformal
+    offsets of bands narrowed by local rows, one a bin of ``LEFT_EDGES``; () before calibration.
     """
 
     category: str
     sd: NDArray[np.float64]
     lengths: tuple[float, float]
     noise_sd: float
+    offsets: tuple[float, ...] = ()
 
     @classmethod
     def fit(
@@ -121,6 +125,10 @@ class Deviation:
     def narrowing(self, left: NDArray[np.float64]) -> NDArray[np.float64]:
         """How much narrower a band becomes when ``left`` of the variance is left, (n,)."""
         return self.sd_after(left) / float(self.sd_after(np.ones(1))[0])
+
+    def offset_after(self, left: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Conformal offset of narrowed bands by the share of the variance left, (n,)."""
+        return np.asarray(self.offsets)[np.searchsorted(LEFT_EDGES, left)]
 
     def covariance(self, a: KernelInputs, b: KernelInputs, levels: KernelLevels) -> Matrix:
         """Covariance of the errors of two sets of rows coded by ``levels``, (len(a), len(b))."""

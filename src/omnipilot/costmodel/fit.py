@@ -16,6 +16,7 @@ from omnipilot.costmodel.fitted import FittedHead, FittedModel
 from omnipilot.costmodel.folds import group_folds
 from omnipilot.costmodel.heads import HEADS, MIN_LABELLED_ROWS, Head, lead_labels
 from omnipilot.costmodel.hyperparameters import Hyperparameters, tune
+from omnipilot.costmodel.informed import calibrate_informed
 from omnipilot.costmodel.kernel import KernelPlaces
 from omnipilot.costmodel.novelty import CLASS_NAMES, NOVELTY, SEEN
 from omnipilot.costmodel.physics import throughput_ceiling
@@ -131,9 +132,12 @@ def fit_cost_model(
                 frame, at, error, data.groups(novelty)[rows],
                 novelty.withheld + head.withheld, by_source=novelty.name == SEEN, seed=seed,
             )  # fmt: skip
-            home.deviations[novelty.name] = Deviation.fit(
-                frame, at, error, novelty.category, np.random.default_rng(seed)
-            )
+            rng = np.random.default_rng(seed)
+            deviation = Deviation.fit(frame, at, error, novelty.category, rng)
+            home.deviations[novelty.name] = calibrate_informed(
+                deviation, home.spreads[novelty.name], frame, at, error,
+                _sites(frame, novelty), rng,
+            )  # fmt: skip
     # A head whose spread could not be calibrated in any class is left to the prior.
     fitted = {name: head for name, head in fitted.items() if head.spreads}
     return FittedModel(physics=physics, heads=fitted, envelope=Envelope.from_frame(data.frame))
@@ -183,6 +187,14 @@ def _held_out_parts(
             places = KernelPlaces.from_frame(frame_test, prior_test)
             parts[head.name][1][b] = layer.predict(frame_test, places)[0]
     return parts
+
+
+def _sites(frame: Frame, novelty: NoveltyClass) -> NDArray[np.str_]:
+    """The simulated site of each row: its source, with its model or what the class holds out."""
+    if novelty.category == "source":
+        return frame.category("source")
+    inner = frame.category(novelty.category or "model")
+    return np.char.add(np.char.add(frame.category("source"), "|"), inner).astype(np.str_)
 
 
 def layer_share(beyond: NDArray[np.float64], layer: NDArray[np.float64]) -> float:

@@ -36,6 +36,8 @@ DEFAULT_HALF_WIDTH_LOG = float(np.log(2.0))
 POWER_MARGIN = 1.15
 # Share of the variance that a site's rows must have taken away before their own band is used.
 NEAR_SHARE = 0.5
+# Answers that keep more of their variance than this were not touched by the site's rows.
+UNTOUCHED_SHARE = 0.99
 # A missing class is answered by the next broader one that was calibrated.
 FALLBACK_ORDER = ("source", "gpu", "family", "model", SEEN)
 
@@ -141,12 +143,15 @@ class FittedModel:
             local = self.local.get((name, label))
             centre = head.shares[label] * layer[rows]
             left = np.ones(len(rows))
+            offsets = spread.offsets(part)
             if local is not None:
                 mean, left = local.shift(part, at)
                 centre = centre + mean
                 q *= local.deviation.narrowing(left)[:, None]
                 informed[rows] = 1.0 - left
-            lower, upper = interval(q, spread.offsets(part))
+                touched = left < UNTOUCHED_SHARE
+                offsets[touched] = local.deviation.offset_after(left[touched])
+            lower, upper = interval(q, offsets)
             out[rows, :3] = q
             out[rows, 3], out[rows, 4] = lower, upper
             if local is not None and local.band is not None:
