@@ -15,6 +15,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "stand_in
 from wait_backtest import Backtest, backtest
 
 SCENARIOS = ((0.8, 0), (0.8, 1), (0.9, 0), (0.9, 1), (1.0, 0), (1.0, 1))
+# What the start is planned by, and how often the history is harvested in the 12 days asked about.
+WAYS = (("test-only, one harvest", False, 1), ("test-only, daily", False, 12),
+        ("own plan, one harvest", True, 1), ("own plan, daily", True, 12))  # fmt: skip
 
 
 def line(name: str, test: Backtest) -> str:
@@ -34,15 +37,17 @@ def main() -> None:
         "of --test-only | mean error | of --test-only |"
     )
     print("|---|---|---|---|---|---|---|---|")
-    for own_plan in (False, True):
-        tests = [backtest(seed=seed, load=load, own_plan=own_plan) for load, seed in SCENARIOS]
-        if not own_plan:
-            for (load, seed), test in zip(SCENARIOS, tests, strict=True):
-                print(line(f"{load}, {seed}", test))
+    for name, own_plan, harvests in WAYS:
+        tests = [
+            backtest(seed=seed, load=load, own_plan=own_plan, harvests=harvests)
+            for load, seed in SCENARIOS
+        ]
+        for (load, seed), test in zip(SCENARIOS, tests, strict=True):
+            print(line(f"{name}: {load}, {seed}", test), flush=True)
         total = tests[0]
         for test in tests[1:]:
             total += test
-        print(line("all, from the own plan" if own_plan else "all, from --test-only", total))
+        print(line(f"{name}: all", total), flush=True)
 
 
 if __name__ == "__main__":
