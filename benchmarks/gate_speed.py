@@ -55,7 +55,8 @@ def stakes(n_arms: int, *, limits: bool) -> Stakes:
     return Stakes(
         tuple(quantities),
         total,
-        int(np.argmax(total)),
+        np.zeros(n_arms, dtype=np.int64),
+        np.array([np.argmax(total)]),
         np.ones(n_arms, dtype=bool),
         arm + n_arms * np.minimum(probe, LOADS - 1),
         rng.uniform(0.005, 0.05, m),

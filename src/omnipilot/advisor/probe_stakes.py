@@ -243,7 +243,7 @@ def _stakes(
         measures = np.array([bool(_serving(o.probe)) for o in options])
         outside, covers = _axes(model, frame, n, place, measures)
     return Stakes(
-        tuple(quantities), total, chosen, allowed, place,
+        tuple(quantities), total, np.zeros(n, dtype=np.int64), np.array([chosen]), allowed, place,
         np.array([o.expense.cost_usd for o in options]),
         np.array([o.expense.node_h for o in options]),
         worths.penalty_usd, outside, covers,

@@ -66,19 +66,22 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Stakes:
-    """A decision and what could be measured before it: n arms, m probes.
+    """Decisions and what could be measured before them: n arms, m probes.
 
-    ``total_usd`` expected utility of each arm over the whole horizon (n,); ``chosen`` the arm that
-    is taken now; ``allowed`` those that may be taken now (n,). ``outside`` tells on which axes an
-    arm is not supported (n_axes, n) and ``covers`` which of these a probe would bring into the
-    measured range (n_axes, m, n): an arm all of whose axes are covered may be taken afterwards.
+    ``total_usd`` expected utility of each arm over the whole horizon (n,); ``decision`` to which
+    each arm belongs, from 0 and never falling (n,); ``taken`` the arm that each takes now
+    (n_decisions,). One probe serves all decisions: their gains add up. ``allowed`` are the arms
+    that may be taken now (n,). ``outside`` tells on which axes an arm is not supported
+    (n_axes, n), ``covers`` which of these a probe would bring into the measured range
+    (n_axes, m, n): an arm all of whose axes are covered may be taken afterwards.
     ``penalty_usd`` is lost where a limit is missed. ``place`` is where each probe measures (m,),
     ``cost_usd`` and ``node_h`` what it takes (m,).
     """
 
     quantities: tuple[Quantity, ...]
     total_usd: FloatArray
-    chosen: int
+    decision: IntArray
+    taken: IntArray
     allowed: BoolArray
     place: IntArray
     cost_usd: FloatArray
@@ -92,8 +95,18 @@ class Stakes:
         """Probes that there are."""
         return len(self.place)
 
+    @property
+    def reference(self) -> IntArray:
+        """For each arm the one that its decision takes now (n,)."""
+        return self.taken[self.decision]
+
+    def best_of(self, values: FloatArray) -> FloatArray:
+        """Largest value within each decision: (n, …) to (n_decisions, …)."""
+        starts = np.searchsorted(self.decision, np.arange(len(self.taken)))
+        return np.asarray(np.maximum.reduceat(values, starts, axis=0))
+
     def among(self, arms: IntArray) -> Stakes:
-        """The decision among some of the arms only; the arm taken now must be one of them."""
+        """The decisions among some of the arms only, in order, with those that are taken now."""
         return replace(
             self,
             quantities=tuple(
@@ -108,7 +121,8 @@ class Stakes:
                 for q in self.quantities
             ),
             total_usd=self.total_usd[arms],
-            chosen=int(np.flatnonzero(arms == self.chosen)[0]),
+            decision=self.decision[arms],
+            taken=np.searchsorted(arms, self.taken),
             allowed=self.allowed[arms],
             outside=None if self.outside is None else self.outside[:, arms],
             covers=None if self.covers is None else self.covers[:, :, arms],
@@ -117,7 +131,7 @@ class Stakes:
     def takes(self, before: Sequence[int], probes: IntArray) -> BoolArray:
         """Arms that may be taken after some probes and each of c further ones (n, c)."""
         allowed = self.allowed.copy()
-        allowed[self.chosen] = True
+        allowed[self.taken] = True
         found = np.repeat(allowed[:, None], len(probes), axis=1)
         if self.outside is not None and self.covers is not None:
             left = self.outside & ~self.covers[:, list(before)].any(axis=1)
@@ -192,8 +206,8 @@ def gains_usd(
     """
     earned = _earned(stakes, belief, probes, samples)
     may = stakes.takes(belief.probes, probes)
-    best = np.where(may[:, :, None], earned, -np.inf).max(axis=0)
-    return np.asarray((best - earned[stakes.chosen]).mean(axis=1))
+    best = stakes.best_of(np.where(may[:, :, None], earned, -np.inf))
+    return np.asarray((best - earned[stakes.taken]).mean(axis=2).sum(axis=0))
 
 
 def _earned(stakes: Stakes, belief: Belief, probes: IntArray, samples: int) -> FloatArray:
@@ -233,26 +247,28 @@ def _earned(stakes: Stakes, belief: Belief, probes: IntArray, samples: int) -> F
 def promises_usd(stakes: Stakes, belief: Belief, probes: IntArray) -> FloatArray:
     """A quick guess of the same, never 0 where there is anything to learn (c,).
 
-    The best single rival by the closed form for two arms, with utilities taken as linear in the
-    logs. It tells probes apart where no fixed draw changes the choice, so that a probe that pays
-    only together with a second one is found.
+    The best single rival of each decision by the closed form for two arms, with utilities taken as
+    linear in the logs. It tells probes apart where no fixed draw changes the choice, so that a
+    probe that pays only together with a second one is found.
     """
-    return np.asarray(_pair_gains(stakes, belief, probes).max(axis=0))
+    return np.asarray(stakes.best_of(_pair_gains(stakes, belief, probes)).sum(axis=0))
 
 
 def contenders(stakes: Stakes, steps: int, most: int) -> IntArray:
-    """The arm taken now and those that some probes are likeliest to put in its place, in order.
+    """The arms taken now and those that some probes are likeliest to put in their place, in order.
 
     Args:
         stakes: the decision.
         steps: probes that may be made one after another.
-        most: arms that are kept at most.
+        most: arms of each decision that are kept at most.
     """
     every = np.arange(stakes.n_probes, dtype=np.int64)
-    gain = _pair_gains(stakes, Belief.empty(stakes), every, repeats=steps).max(axis=1)
-    gain[stakes.chosen] = np.inf
-    kept = np.argsort(-gain, kind="stable")[:most]
-    return np.sort(kept[gain[kept] > 0])
+    gain = _pair_gains(stakes, Belief.empty(stakes), every, repeats=steps).max(axis=1, initial=0.0)
+    gain[stakes.taken] = np.inf
+    order = np.lexsort((-gain, stakes.decision))
+    starts = np.searchsorted(stakes.decision, stakes.decision[order])
+    first = np.arange(len(order)) - starts < most
+    return np.sort(order[first & (gain[order] > 0)])
 
 
 def material(stakes: Stakes, share: float = 0.005) -> Stakes:
@@ -277,12 +293,12 @@ def _pair_gains(stakes: Stakes, belief: Belief, probes: IntArray, repeats: int =
     spread = np.zeros((len(stakes.total_usd), len(probes)))
     for before, move, slope in zip(belief.arms, own, _slopes(stakes), strict=True):
         told = slope[:, None] * move
-        spread += repeats * (told - told[stakes.chosen]) ** 2
+        spread += repeats * (told - told[stakes.reference]) ** 2
         told = slope[:, None] * before.T
-        spread += np.sum((told - told[stakes.chosen]) ** 2, axis=1)[:, None]
-    behind = stakes.total_usd[stakes.chosen] - stakes.total_usd
+        spread += np.sum((told - told[stakes.reference]) ** 2, axis=1)[:, None]
+    behind = stakes.total_usd[stakes.reference] - stakes.total_usd
     gain = pair_gain(np.broadcast_to(behind[:, None], spread.shape), np.sqrt(spread))
-    gain[stakes.chosen] = 0.0
+    gain[stakes.taken] = 0.0
     return np.where(stakes.takes(belief.probes, probes), gain, 0.0)
 
 
@@ -331,25 +347,31 @@ def _exact_usd(stakes: Stakes, belief: Belief, probe: IntArray) -> float | None:
     if len(moved) > 1 or any(q.is_limit for q, _ in moved):
         return None
     may = stakes.takes((), probe)[:, 0]
-    total = stakes.total_usd
-    gained = float(total[may].max() - total[stakes.chosen])
-    if not moved:
-        return gained
-    quantity, move = moved[0]
-    worth = quantity.worth_usd
-    return gained + lognormal_gain(worth[may], (worth - total)[may], move[may])
+    total, gained = stakes.total_usd, 0.0
+    for d, taken in enumerate(stakes.taken.tolist()):
+        arms = np.flatnonzero(may & (stakes.decision == d))
+        gained += float(total[arms].max() - total[taken])
+        for quantity, move in moved:
+            worth = quantity.worth_usd[arms]
+            gained += lognormal_gain(worth, worth - total[arms], move[arms])
+    return gained
 
 
 def win_probability(
     stakes: Stakes, probes: Sequence[int], samples: int = DEFAULT_SAMPLES
 ) -> FloatArray:
-    """Probability that each arm is the one taken after some probes (n,), over the fixed draws."""
+    """Probability that each arm is the one that its decision takes after some probes (n,)."""
+    wins = np.zeros(len(stakes.total_usd))
     if not probes:
-        return np.asarray(np.eye(len(stakes.total_usd))[stakes.chosen], dtype=np.float64)
+        wins[stakes.taken] = 1.0
+        return wins
     belief, last = _but_last(stakes, probes)
-    earned = _earned(stakes, belief, last, samples)[:, 0]
+    earned = _earned(stakes, belief, last, samples)[:, 0].copy()
     may = stakes.takes(belief.probes, last)[:, 0]
-    best = np.argmax(np.where(may[:, None], earned, -np.inf), axis=0)
+    earned[~may] = -np.inf
     # The arm that is taken now keeps its place where nothing is better.
-    best[earned[stakes.chosen] >= earned[best, np.arange(len(best))]] = stakes.chosen
-    return np.asarray(np.bincount(best, minlength=len(may)) / len(best))
+    best = stakes.best_of(earned)
+    keeps = earned[stakes.taken] >= best
+    won = (earned == best[stakes.decision]) & ~keeps[stakes.decision]
+    won[stakes.taken] = keeps
+    return np.asarray(won.mean(axis=1))
