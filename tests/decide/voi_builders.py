@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from omnipilot.decide.voi import Quantity, Stakes
+from omnipilot.decide.stakes import Quantity, Stakes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,8 @@ def stakes(
     return Stakes(
         (quantity,), total, np.zeros(n, dtype=np.int64),
         np.array([np.argmax(total) if chosen is None else chosen]),
-        np.ones(n, dtype=bool), np.arange(n), np.full(n, probe_cost), np.full(n, node_h),
+        np.ones(n, dtype=bool), np.arange(n), np.arange(n), np.full(n, probe_cost),
+        np.full(n, node_h),
         **fields,  # type: ignore[arg-type]
     )  # fmt: skip
 

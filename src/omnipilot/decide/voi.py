@@ -28,116 +28,14 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from omnipilot.decide.stakes import Stakes
+
     FloatArray = npt.NDArray[np.float64]
-    BoolArray = npt.NDArray[np.bool_]
     IntArray = npt.NDArray[np.int64]
 
 DEFAULT_SAMPLES: Final = 32  # PAPER, Value of information
 _DIMENSIONS: Final = 12  # normals that are drawn at the least: three steps of four quantities
 _TINY: Final = 1e-12
-
-
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """One uncertain target of n arms, and what m probes tell of it; logs throughout.
-
-    ``variance`` of each arm's error (n,); ``cross`` covariance with the places that can be measured
-    (n, n_places); ``places`` their own (n_places, n_places); ``noise_var`` of each probe (m,),
-    infinite where it does not measure the target. ``worth_usd`` (n,) is the part of the expected
-    utility that is proportional to the target (negative for a cost). ``missed`` (n,) is the
-    probability of missing the target's limit, None where there is none; ``loss_usd`` (n,) what that
-    loses each arm, None where it loses the decision's one penalty, however many limits are missed.
-    """
-
-    name: str
-    variance: FloatArray
-    cross: FloatArray
-    places: FloatArray
-    noise_var: FloatArray
-    worth_usd: FloatArray
-    missed: FloatArray | None = None
-    loss_usd: FloatArray | None = None
-
-    @property
-    def is_limit(self) -> bool:
-        """Whether the target enters by its limit."""
-        return self.missed is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Stakes:
-    """Decisions and what could be measured before them: n arms, m probes.
-
-    ``total_usd`` expected utility of each arm over the whole horizon (n,); ``decision`` to which
-    each arm belongs, from 0 and never falling (n,); ``taken`` the arm that each takes now
-    (n_decisions,). One probe serves all decisions: their gains add up. ``allowed`` are the arms
-    that may be taken now (n,). ``outside`` tells on which axes an arm is not supported
-    (n_axes, n), ``covers`` which of these a probe would bring into the measured range
-    (n_axes, m, n): an arm all of whose axes are covered may be taken afterwards.
-    ``penalty_usd`` is lost where a limit is missed. ``place`` is where each probe measures (m,),
-    ``cost_usd`` and ``node_h`` what it takes (m,).
-    """
-
-    quantities: tuple[Quantity, ...]
-    total_usd: FloatArray
-    decision: IntArray
-    taken: IntArray
-    allowed: BoolArray
-    place: IntArray
-    cost_usd: FloatArray
-    node_h: FloatArray
-    penalty_usd: float = 0.0
-    outside: BoolArray | None = None
-    covers: BoolArray | None = None
-
-    @property
-    def n_probes(self) -> int:
-        """Probes that there are."""
-        return len(self.place)
-
-    @property
-    def reference(self) -> IntArray:
-        """For each arm the one that its decision takes now (n,)."""
-        return self.taken[self.decision]
-
-    def best_of(self, values: FloatArray) -> FloatArray:
-        """Largest value within each decision: (n, …) to (n_decisions, …)."""
-        starts = np.searchsorted(self.decision, np.arange(len(self.taken)))
-        return np.asarray(np.maximum.reduceat(values, starts, axis=0))
-
-    def among(self, arms: IntArray) -> Stakes:
-        """The decisions among some of the arms only, in order, with those that are taken now."""
-        return replace(
-            self,
-            quantities=tuple(
-                replace(
-                    q,
-                    variance=q.variance[arms],
-                    cross=q.cross[arms],
-                    worth_usd=q.worth_usd[arms],
-                    missed=None if q.missed is None else q.missed[arms],
-                    loss_usd=None if q.loss_usd is None else q.loss_usd[arms],
-                )
-                for q in self.quantities
-            ),
-            total_usd=self.total_usd[arms],
-            decision=self.decision[arms],
-            taken=np.searchsorted(arms, self.taken),
-            allowed=self.allowed[arms],
-            outside=None if self.outside is None else self.outside[:, arms],
-            covers=None if self.covers is None else self.covers[:, :, arms],
-        )
-
-    def takes(self, before: Sequence[int], probes: IntArray) -> BoolArray:
-        """Arms that may be taken after some probes and each of c further ones (n, c)."""
-        allowed = self.allowed.copy()
-        allowed[self.taken] = True
-        found = np.repeat(allowed[:, None], len(probes), axis=1)
-        if self.outside is not None and self.covers is not None:
-            left = self.outside & ~self.covers[:, list(before)].any(axis=1)
-            out = (left[:, None, :] & ~self.covers[:, probes]).any(axis=0).T
-            found |= np.any(self.outside, axis=0, keepdims=True).T & ~out
-        return found
 
 
 @dataclass(frozen=True, slots=True)

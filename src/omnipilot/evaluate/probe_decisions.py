@@ -21,7 +21,7 @@ import numpy as np
 from omnipilot.decide.floors import with_floors
 from omnipilot.decide.gate import GateSettings, plan_probes
 from omnipilot.decide.probes import Load, expense, load_menu
-from omnipilot.decide.voi import Quantity, Stakes
+from omnipilot.decide.stakes import Quantity, Stakes
 from omnipilot.domain.errors import UsageError
 from omnipilot.evaluate.decision_cells import Forecast, build_cells, throughput_targets
 from omnipilot.evaluate.decisions import (
@@ -200,6 +200,11 @@ class _Judge:
         first = (self._position[rows[0]] for rows in cell.rows)
         return [i for i in first if i in allowed]
 
+    def _repeats(self, cell: DecisionCell) -> dict[int, list[int]]:
+        """All rows of each arm by its first: they are measured, and averaged, together."""
+        every = ([self._position[r] for r in rows] for rows in cell.rows)
+        return {at[0]: at for at in every}
+
     def _decide(
         self, cell: DecisionCell, probes: int, rng: np.random.Generator
     ) -> dict[str, FloatArray]:
@@ -210,16 +215,20 @@ class _Judge:
         if len(sets) > self._terms.random_draws:
             at = rng.choice(len(sets), self._terms.random_draws, replace=False)
             sets = [sets[i] for i in at]
-        chosen = self._by_gate([cell], np.array(menu), count)
+        repeats = self._repeats(cell)
+        chosen = self._by_gate([cell], np.array(menu), count, repeats)
         return {
-            NO_PROBE: self._outcome(cell, []),
-            RANDOM: np.mean([self._outcome(cell, s) for s in sets], axis=0),
-            CHOSEN: self._outcome(cell, chosen),
+            NO_PROBE: self._outcome(cell, [], repeats),
+            RANDOM: np.mean([self._outcome(cell, s, repeats) for s in sets], axis=0),
+            CHOSEN: self._outcome(cell, chosen, repeats),
         }
 
-    def _outcome(self, cell: DecisionCell, revealed: Sequence[int]) -> FloatArray:
+    def _outcome(
+        self, cell: DecisionCell, revealed: Sequence[int], repeats: Mapping[int, list[int]]
+    ) -> FloatArray:
         point = self._terms.point
-        told = self._told(cell, self._group.after(revealed)[0])
+        rows = [row for i in revealed for row in repeats[i]]
+        told = self._told(cell, self._group.after(rows)[0])
         taken = choose(told, point)
         out = outcomes([cell], [taken], point)
         earned = float(measured_utility_usd_per_h(cell, point)[taken])
@@ -268,16 +277,20 @@ class _Judge:
         menu = self.candidates
         if len(menu) > MOST_CANDIDATES:
             menu = np.sort(rng.choice(menu, MOST_CANDIDATES, replace=False))
-        return self._by_gate(self._cells, menu, probes)
+        return self._by_gate(self._cells, menu, probes, {int(i): [int(i)] for i in menu})
 
     def _by_gate(
-        self, cells: Sequence[DecisionCell], menu: NDArray[np.int64], probes: int
+        self,
+        cells: Sequence[DecisionCell],
+        menu: NDArray[np.int64],
+        probes: int,
+        repeats: Mapping[int, list[int]],
     ) -> list[int]:
         """Positions that the gate reveals, one after another, each plan made with what was told."""
         costs = self._costs_usd(menu.tolist())
         revealed: list[int] = []
         for k in range(probes):
-            log, covariance = self._group.after(revealed)
+            log, covariance = self._group.after([r for i in revealed for r in repeats[i]])
             free = ~np.isin(menu, revealed)
             ahead = GateSettings(
                 depth=min(_LOOK_AHEAD, probes - k), budget_node_h=np.inf, epsilon_usd=0.0
@@ -328,9 +341,11 @@ class _Judge:
             total + np.concatenate(prices),
         )
         n = len(total)
+        of = {int(position): i for i, position in enumerate(arms)}
+        measured = np.array([of.get(int(i), -1) for i in menu])
         return Stakes(
             (quantity,), total, np.repeat(np.arange(len(cells)), [len(c.arms) for c in cells]),
-            np.array(taken), np.ones(n, dtype=bool), np.arange(len(menu)), costs,
+            np.array(taken), np.ones(n, dtype=bool), measured, np.arange(len(menu)), costs,
             np.zeros(len(menu)),
         )  # fmt: skip
 
