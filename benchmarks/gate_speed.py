@@ -3,7 +3,7 @@
     OPENBLAS_NUM_THREADS=1 python benchmarks/gate_speed.py [--arms N] [--repeats N]
 
 Made-up stakes: arms that share most of their errors, throughput and power both uncertain. The
-second figure has limits of TTFT and TPOT too.
+second figure has limits of TTFT and TPOT too. Times are the process's own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 import numpy as np
 
 from omnipilot.decide.gate import plan_probes
-from omnipilot.decide.voi import Quantity, Stakes
+from omnipilot.decide.stakes import Quantity, Stakes
 
 PROBES = 6
 LOADS = 4  # places an arm: the request's load and three others
@@ -55,8 +55,10 @@ def stakes(n_arms: int, *, limits: bool) -> Stakes:
     return Stakes(
         tuple(quantities),
         total,
-        int(np.argmax(total)),
+        np.zeros(n_arms, dtype=np.int64),
+        np.array([np.argmax(total)]),
         np.ones(n_arms, dtype=bool),
+        arm,
         arm + n_arms * np.minimum(probe, LOADS - 1),
         rng.uniform(0.005, 0.05, m),
         rng.uniform(0.01, 0.05, m),
@@ -74,9 +76,9 @@ def main() -> None:
         plan = plan_probes(asked)
         times = []
         for _ in range(options.repeats):
-            start = time.perf_counter()
+            start = time.process_time()
             plan_probes(asked)
-            times.append(time.perf_counter() - start)
+            times.append(time.process_time() - start)
         print(
             f"{options.arms} arms x {PROBES} probes, depth 3, {words}: "
             f"median {statistics.median(times) * 1e3:.0f} ms, best {min(times) * 1e3:.0f} ms "

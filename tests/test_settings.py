@@ -190,6 +190,7 @@ def test_readings_age_by_the_windows_of_the_paper() -> None:
     assert dict(DEFAULTS.freshness_s) == {
         "gpus_free": 60, "queue": 60, "node_health": 600, "power": 3600, "activity": 3600,
         "launch_success": 30 * day_s, "queue_wait": 7 * day_s,
+        "runs": 365 * day_s,
     }  # fmt: skip
 
 

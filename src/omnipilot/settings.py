@@ -41,6 +41,7 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "storage_bytes_per_s": (1e6, 1e13),
     "slurm_timeout_s": (0.1, 600.0),
     "launch_min_runtime_s": (0.0, 1e7),
+    "decisions_kept": (0.0, 1e6),
 }
 _TABLE_RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "price_usd_per_gpu_h": (0.0, 1e4),
@@ -48,13 +49,16 @@ _TABLE_RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "gpus_per_node_by_form": (1, 1024),
     "gpus_per_node": (1, 1024),
     "freshness_s": (1, 1e9),
+    "retirement": (0.0, 1.0),
 }
 _WHOLE_NUMBERS: Final = frozenset({"gpus_per_node_by_form", "gpus_per_node"})
 # Tables whose names are not GPU kinds.
 _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "freshness_s": (
         "gpus_free", "queue", "node_health", "power", "activity", "launch_success", "queue_wait",
+        "runs",
     ),
+    "retirement": ("engine_minor", "cuda", "driver"),
 }  # fmt: skip
 # Settings and tables that are texts, with what each may be.
 _TEXTS: Final[Mapping[str, str]] = {
@@ -96,6 +100,7 @@ class Settings:
     storage_bytes_per_s: float
     slurm_timeout_s: float
     launch_min_runtime_s: float
+    decisions_kept: float
     launch_user_cancel: str
     spark_master: str
     launch_outcomes: Mapping[str, str]
@@ -105,6 +110,7 @@ class Settings:
     gpus_per_node_by_form: Mapping[str, int]
     gpus_per_node_by_kind: Mapping[str, int]
     freshness_s: Mapping[str, float]
+    retirement: Mapping[str, float]
     gpu_kinds_chosen: bool = False
     origin: Path = field(default=DEFAULTS_FILE)
 
@@ -143,6 +149,7 @@ class Settings:
             gpus_per_node_by_form=MappingProxyType(values["gpus_per_node_by_form"]),
             gpus_per_node_by_kind=MappingProxyType(values["gpus_per_node"]),
             freshness_s=MappingProxyType({k: float(v) for k, v in values["freshness_s"].items()}),
+            retirement=MappingProxyType({k: float(v) for k, v in values["retirement"].items()}),
             gpu_kinds_chosen="gpu_kinds" in site,
             origin=path if site and path is not None else DEFAULTS_FILE,
         )

@@ -151,6 +151,17 @@ def test_unmeasured_arms_only_make_the_advisor_abstain_with_a_fallback(home: Pat
     assert advice.recommendation.ranked[0].confidence == "low"
 
 
+@pytest.mark.parametrize(("precision", "lacks"), [("gptq", True), ("bf16", False)])
+def test_the_probe_says_which_checkpoint_its_launch_lacks(
+    home: Path, precision: str, lacks: bool
+) -> None:
+    advice = Advisor(home, model=StandInModel(measured=())).advise(ask(precisions=(precision,)))
+    abstention = advice.recommendation.abstention
+    assert abstention is not None
+    assert f":{precision} --bench" in abstention.probe
+    assert ("--checkpoint must name a checkpoint" in abstention.probe) is lacks
+
+
 def test_where_nothing_starts_the_abstention_names_the_nearest_miss(advisor: Advisor) -> None:
     advice = advisor.advise(ask("Qwen/Qwen2.5-72B-Instruct", gpus=("t4-16",)))
     abstention = advice.recommendation.abstention

@@ -194,6 +194,25 @@ class TestAsking:
         # Half of the two hours, as is assumed without a history.
         assert waits == {1.0}
 
+    def test_the_start_is_asked_for_in_the_time_that_the_state_left(
+        self,
+        advisor: Advisor,
+        put: Callable[[str, str], None],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        put("scontrol", "sleep 0.4; exit 1")
+        given_s: list[float] = []
+
+        def ask_starts(_: object, *, limit_s: float, timeout_s: float) -> list[object]:
+            del limit_s
+            given_s.append(timeout_s)
+            return []
+
+        monkeypatch.setattr("omnipilot.collect.live.ask_starts", ask_starts)
+        advisor.advise(self.live())
+        assert len(given_s) == 1
+        assert 0.0 < given_s[0] <= advisor.settings.slurm_timeout_s - 0.4
+
     def test_a_second_advice_soon_after_asks_nobody(
         self, advisor: Advisor, put: Callable[[str, str], None], tmp_path: Path
     ) -> None:

@@ -12,10 +12,9 @@ from voi_builders import brute_force_usd, shared, stakes
 
 from omnipilot.decide.knowledge_gradient import knowledge_gradient, lognormal_gain, pair_gain
 from omnipilot.decide.normals import base_normals, cumulative, quantile
+from omnipilot.decide.stakes import Quantity, Stakes
 from omnipilot.decide.voi import (
     Belief,
-    Quantity,
-    Stakes,
     gains_usd,
     promises_usd,
     value_usd,

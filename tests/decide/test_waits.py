@@ -133,6 +133,23 @@ class TestReplay:
         assert replay([cpu, SimJob(1, 1_000_000, 0.0, 100.0, 0.0)]) == []
         assert learn_waits([]) is None
 
+    def test_days_whose_jobs_have_not_all_ended_teach_nothing(self) -> None:
+        def job(i: int) -> SimJob:
+            made = SimJob(1, 1_000_000 + 3600 * i, 0.0, 40_000.0, 0.0)
+            made.start_s = made.eligible_s
+            made.end_s = made.start_s + (36_000 if i % 2 else 3_600)
+            return made
+
+        harvested_s = 1_000_000 + 3600 * 200
+        ended = [j for j in map(job, range(200)) if j.end_s <= harvested_s]
+        # Short jobs of the last ten hours have ended; the long ones beside them are missing.
+        assert len(ended) == 195
+        model = learn_waits(ended)
+        assert model is not None
+        last_end_s = max(j.end_s for j in ended)
+        whole = sum(j.eligible_s <= last_end_s - 36_000 for j in ended)
+        assert model.samples == whole - int(0.1 * len(ended)) == 171
+
 
 @pytest.fixture(scope="module")
 def backtests() -> list[Backtest]:

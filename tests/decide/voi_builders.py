@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from omnipilot.decide.voi import Quantity, Stakes
+from omnipilot.decide.stakes import Quantity, Stakes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,8 +37,10 @@ def stakes(
         np.full(n, noise_sd**2), worth_usd,
     )  # fmt: skip
     return Stakes(
-        (quantity,), total, int(np.argmax(total)) if chosen is None else chosen,
-        np.ones(n, dtype=bool), np.arange(n), np.full(n, probe_cost), np.full(n, node_h),
+        (quantity,), total, np.zeros(n, dtype=np.int64),
+        np.array([np.argmax(total) if chosen is None else chosen]),
+        np.ones(n, dtype=bool), np.arange(n), np.arange(n), np.full(n, probe_cost),
+        np.full(n, node_h),
         **fields,  # type: ignore[arg-type]
     )  # fmt: skip
 
@@ -73,7 +75,7 @@ def brute_force_usd(asked: Stakes, probes: Sequence[int], draws: int = 200_000) 
         earned += asked.penalty_usd * (kept - kept.mean(axis=1, keepdims=True))
     may = asked.takes(probes[:-1], np.array(probes[-1:]))[:, 0]
     best = np.where(may[:, None], earned, -np.inf).max(axis=0)
-    return float((best - earned[asked.chosen]).mean())
+    return float((best - earned[asked.taken[0]]).mean())
 
 
 def _inverse(p: float) -> float:

@@ -15,6 +15,8 @@ from omnipilot.decide.waits import WaitEvidence, estimate_wait
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from omnipilot.decide.waits import WaitModel
+
 __all__ = ["Backtest", "backtest"]
 
 HISTORY_FRAC = 0.7
@@ -47,7 +49,13 @@ class Backtest:
 
 
 def backtest(
-    *, seed: int, load: float, days: float = 40.0, questions: int = 300, own_plan: bool = False
+    *,
+    seed: int,
+    load: float,
+    days: float = 40.0,
+    questions: int = 300,
+    own_plan: bool = False,
+    harvests: int = 1,
 ) -> Backtest:
     """Learn from the first 70 % of the days and estimate jobs of the rest at their submission.
 
@@ -57,17 +65,22 @@ def backtest(
         days: length of the simulation.
         questions: jobs estimated.
         own_plan: estimate from the own plan of the pool instead of from ``--test-only``.
+        harvests: how often the history is read anew, evenly over the rest of the days.
     """
     jobs = simulate_queue(
         days=days, load=load, seed=seed, test_only_from=HISTORY_FRAC, n_test_only=questions
     )
-    known_until_s = EPOCH_S + HISTORY_FRAC * days * DAY_S
-    model = learn_waits([j for j in jobs if j.end_s < known_until_s])
+    first_s = EPOCH_S + HISTORY_FRAC * days * DAY_S
+    every_s = (1.0 - HISTORY_FRAC) * days * DAY_S / harvests
+    models: dict[int, WaitModel | None] = {}
     pool = PoolHistory(jobs)
     rows = []
     for i, job in enumerate(jobs):
         if job.test_only_s is None:
             continue
+        k = max(int((job.eligible_s - first_s) // every_s), 0)
+        if k not in models:
+            models[k] = learn_waits([j for j in jobs if j.end_s < first_s + k * every_s])
         now = pool.now(i)
         plan = plan_start(now, job.n_gpus, job.limit_s)
         evidence = WaitEvidence(
@@ -76,7 +89,7 @@ def backtest(
             past_s=pool.past_median_s(i),
             pending_ratio=now.pending_gpu_h / now.total,
         )
-        estimate = estimate_wait(evidence, model)
+        estimate = estimate_wait(evidence, models[k])
         actual_h = (job.start_s - job.eligible_s) / 3600.0
         rows.append(
             (actual_h, job.test_only_s / 3600.0, estimate.lower_h, estimate.median_h,

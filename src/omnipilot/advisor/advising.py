@@ -82,7 +82,7 @@ def advise(advisor: Advisor, question: Question) -> Advice:
     def ranking(placed: Placed) -> Recommendation:
         return recommend(
             request,
-            placed.candidates,
+            _as_given(placed.candidates, question),
             (*cannot, *placed.homeless),
             economics,
             weights,
@@ -118,6 +118,18 @@ def advise(advisor: Advisor, question: Question) -> Advice:
         ),
         site_runs=site_runs(advisor, model),
         cluster=outlook.report(placed.arms),
+    )
+
+
+def _as_given(candidates: tuple[Candidate, ...], question: Question) -> tuple[Candidate, ...]:
+    """Candidates with the waits and chances that an earlier advice had, where it is asked again."""
+    if not question.given:
+        return candidates
+    return tuple(
+        replace(c, wait_h=given[0], launch_success=given[1])
+        for c in candidates
+        for given in [question.given.get(c.arm.label)]
+        if given is not None
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,7 @@ __all__ = ["ClusterNow", "observe"]
 
 # Answers this young are used again: a loop of advices does not ask the controller each time.
 REUSE_S: Final = 5.0
+_LEAST_WAIT_S: Final = 0.1  # for a further answer, where the first ones took all the time
 _STALE_WINDOWS: Final = 4.0  # a reading counts nothing after four of its windows
 
 
@@ -34,7 +36,7 @@ class ClusterNow:
         naming: the scheduler's GPU names.
         notes: what a reader must know, in sentences.
         now_s: when the advice was asked for.
-        timeout_s: longest wait for a further answer of Slurm's.
+        timeout_s: longest wait for further answers of Slurm's: what the first ones left of it.
         starts: what ``sbatch --test-only`` said, by partition, scheduler's kind, GPUs and limit.
     """
 
@@ -70,7 +72,9 @@ def observe(advisor: Advisor, *, live: bool, state_file: Path | None, now_s: flo
     digest, lag = read_digest(advisor.home, now_s=now_s, freshness_s=site.freshness_s)
     if lag:
         notes.append(f"{lag[0].upper()}{lag[1:]}.")
+    began_s = time.monotonic()
     state = _state(advisor, live=live, state_file=state_file, now_s=now_s, notes=notes)
+    left_s = max(site.slurm_timeout_s - (time.monotonic() - began_s), _LEAST_WAIT_S)
     if state is not None and state_file is not None:
         now_s = state.taken_s  # a saved moment is judged as of then
     naming = GpuNaming(advisor.catalog, site.gpu_kinds)
@@ -91,7 +95,7 @@ def observe(advisor: Advisor, *, live: bool, state_file: Path | None, now_s: flo
                 "GPU telemetry was last read "
                 f"{_age(now_s - (shield.seen_s or now_s))} ago: no node counts as healthy by it."
             )
-    return ClusterNow(view, digest, naming, tuple(notes), now_s, site.slurm_timeout_s)
+    return ClusterNow(view, digest, naming, tuple(notes), now_s, left_s)
 
 
 def _state(

@@ -59,10 +59,20 @@ def parameters_of(
 def with_engine_parameters(
     advisor: Advisor, recommendation: Recommendation, model: ModelArch
 ) -> Recommendation:
-    """Give every ranked arm its engine parameters."""
+    """Give every ranked arm its engine parameters, and the probe what its launch lacks."""
     request = recommendation.request
     ranked = tuple(
         replace(r, engine_parameters=parameters_of(advisor, r.arm, request, model, r.fit))
         for r in recommendation.ranked
     )
-    return replace(recommendation, ranked=ranked)
+    abstention = recommendation.abstention
+    if abstention is not None and abstention.fallback is not None and abstention.probe:
+        lacks = next(
+            (r.engine_parameters.needs for r in ranked
+             if r.arm == abstention.fallback and r.engine_parameters), "",
+        )  # fmt: skip
+        if lacks:
+            # Without it the command of the probe would be refused.
+            probe = f"{abstention.probe}; --checkpoint must name {lacks}"
+            abstention = replace(abstention, probe=probe)
+    return replace(recommendation, ranked=ranked, abstention=abstention)

@@ -15,7 +15,7 @@ from omnipilot.decide.economics import for_request
 from omnipilot.decide.normals import cumulative
 from omnipilot.decide.probes import Expense, Load, Probe, RejectedProbe, expense, usable
 from omnipilot.decide.sampling import Z90
-from omnipilot.decide.voi import Quantity, Stakes
+from omnipilot.decide.stakes import Quantity, Stakes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -243,7 +243,8 @@ def _stakes(
         measures = np.array([bool(_serving(o.probe)) for o in options])
         outside, covers = _axes(model, frame, n, place, measures)
     return Stakes(
-        tuple(quantities), total, chosen, allowed, place,
+        tuple(quantities), total, np.zeros(n, dtype=np.int64), np.array([chosen]), allowed,
+        place % n, place,
         np.array([o.expense.cost_usd for o in options]),
         np.array([o.expense.node_h for o in options]),
         worths.penalty_usd, outside, covers,

@@ -56,7 +56,7 @@ class ProbeReport:
     @property
     def now(self) -> Arm:
         """Arm that is taken without a probe."""
-        return self.advice.recommendation.ranked[self.situation.stakes.chosen].arm
+        return self.advice.recommendation.ranked[int(self.situation.stakes.taken[0])].arm
 
 
 def probe(
@@ -166,7 +166,7 @@ def probe_data(report: ProbeReport) -> dict[str, Any]:
     """
     plan, stakes = report.plan, report.situation.stakes
     ranked = report.advice.recommendation.ranked
-    now_usd = float(stakes.total_usd[stakes.chosen])
+    now_usd = float(stakes.total_usd[stakes.taken[0]])
     listed = [*plan.probes, *([plan.rejected] if plan.rejected else [])]
     abstention = report.advice.recommendation.abstention
     likely = sorted(

@@ -30,6 +30,8 @@ class Question:
 
     ``live`` asks Slurm how the cluster is, ``state_file`` takes a saved state instead; ``now_s`` is
     the time then (Unix seconds). ``ask_starts`` lets Slurm be asked when the best arms would start.
+    ``given`` holds the wait (hours) and the chance to come up by arm label, of an advice that is
+    asked again: only those arms are then ranked.
     """
 
     request: ServingRequest
@@ -47,6 +49,7 @@ class Question:
     electricity_usd_per_kwh: float | None = None
     wait_cost_usd_per_h: float | None = None
     slo_penalty_usd_per_h: float | None = None
+    given: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,12 +86,16 @@ def advise(home: Path | None, top: int, form: str, **options: Any) -> int:  # no
         --context 8192 --gpus h100-80,a100-80 --slo-ttft-ms 1000 --format json
     """
     from omnipilot.advisor import Advisor  # noqa: PLC0415 - keeps --help quick
+    from omnipilot.advisor.decisions import remember  # noqa: PLC0415 - same
 
-    advice = Advisor.open(home).advise(question_of(**options))
+    advisor, question = Advisor.open(home), question_of(**options)
+    advice = advisor.advise(question)
+    decision = remember(advisor, question, advice)
     if form == "table":
         _emit(advice, top)
+        emit_decision(decision, advice.recommendation.model_version)
     else:
-        _emit_data(advice, form)
+        _emit_data(advice, form, decision)
     return exits.OK if advice.recommendation.abstention is None else exits.ABSTAINED
 
 
@@ -107,12 +111,21 @@ def _emit(advice: Advice, top: int) -> None:
     table.emit_basis(advice)
 
 
-def _emit_data(advice: Advice, form: str) -> None:
+def emit_decision(decision: str, version: str) -> None:
+    """Say under which name the recommendation is kept, if it is."""
+    if decision:
+        click.echo(
+            f"Decision {decision} by cost model {version}; "
+            f"omnipilot explain --replay {decision} shows it again."
+        )
+
+
+def _emit_data(advice: Advice, form: str, decision: str) -> None:
     from omnipilot.advisor.answer_data import advice_data  # noqa: PLC0415 - only these need it
     from omnipilot.cli.advice_csv import CSV_HEADER, csv_rows  # noqa: PLC0415 - same
     from omnipilot.cli.output import emit_csv, emit_json  # noqa: PLC0415 - same
 
     if form == "json":
-        emit_json(advice_data(advice))
+        emit_json({**advice_data(advice), **({"decision_id": decision} if decision else {})})
     else:
         emit_csv(CSV_HEADER, csv_rows(advice.recommendation))

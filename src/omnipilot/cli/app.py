@@ -54,7 +54,7 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
         "waited.",
     ),
     "data": CommandEntry("data", "data", "Import measured runs and show what is stored."),
-    "fit": CommandEntry("fit", "fit", "Train a cost-model bundle on measured rows."),
+    "fit": CommandEntry("fit", "fit", "Learn from the site's own rows, or fit a new base model."),
     "evaluate": CommandEntry(
         "evaluate", "evaluate", "Measure the cost model on rows it has not seen."
     ),

@@ -29,6 +29,10 @@ SUB_COMMANDS: Final[dict[str, SubCommand]] = {
         "evaluate_decision", "decision",
         "Compare the arm that we would take with the measured best one.",
     ),
+    "probes": SubCommand(
+        "evaluate_probes", "probes",
+        "Hide a model or GPU kind, probe, decide, and look at what was measured.",
+    ),
     "preference": SubCommand(
         "evaluate_preference", "preference",
         "Find the values of a token under which stated choices are the best ones.",
@@ -36,6 +40,10 @@ SUB_COMMANDS: Final[dict[str, SubCommand]] = {
     "all": SubCommand(
         "evaluate_all", "everything",
         "Ask every question of the evaluation page and write the page.",
+    ),
+    "longitudinal": SubCommand(
+        "evaluate_longitudinal", "longitudinal",
+        "Replay measured rows month by month: does learning on make predictions better?",
     ),
     "pilot": SubCommand(
         "evaluate_pilot", "pilot",

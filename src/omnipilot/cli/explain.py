@@ -13,15 +13,28 @@ from omnipilot.cli.options import format_option, request_options
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from omnipilot.advisor import Explanation
+    from omnipilot.advisor import Advisor, Explanation
 
 
 @click.command()
 @request_options
 @click.option("--top", type=click.IntRange(min=1), default=5, show_default=True,
               help="Arms whose terms are shown.")  # fmt: skip
+@click.option(
+    "--replay",
+    "name",
+    default="",
+    metavar="ID",
+    help="Show a recommendation again, from the cost model and the settings of then.",
+)
 @format_option("table", "json")
-def explain(home: Path | None, top: int, form: str, **options: Any) -> int:  # noqa: ANN401
+def explain(
+    home: Path | None,
+    top: int,
+    name: str,
+    form: str,
+    **options: Any,  # noqa: ANN401
+) -> int:
     """Show why the advice is what it is.
 
     Takes the options of advise. Shows the utility term by term, the measured runs nearest to the
@@ -31,10 +44,17 @@ def explain(home: Path | None, top: int, form: str, **options: Any) -> int:  # n
     \b
     Example:
       omnipilot explain --model Qwen/Qwen2.5-7B-Instruct --concurrency 200 --context 4096
+      omnipilot explain --replay 3f9a1c2b4d5e
     """
     from omnipilot.advisor import Advisor  # noqa: PLC0415 - keeps --help quick
 
-    explanation = Advisor.open(home).explain(question_of(**options))
+    advisor = Advisor.open(home)
+    if name:
+        return _replay(advisor, name, top, form)
+    for option in ("concurrency", "context_tokens"):
+        if options[option] is None:
+            raise click.UsageError(f"Missing option '--{option.removesuffix('_tokens')}'.")
+    explanation = advisor.explain(question_of(**options))
     if form == "json":
         from omnipilot.advisor.answer_data import explanation_data  # noqa: PLC0415 - keeps quick
         from omnipilot.cli.output import emit_json  # noqa: PLC0415 - same
@@ -42,6 +62,41 @@ def explain(home: Path | None, top: int, form: str, **options: Any) -> int:  # n
         emit_json(explanation_data(explanation))
     else:
         _emit(explanation, top)
+    abstained = explanation.advice.recommendation.abstention is not None
+    return exits.ABSTAINED if abstained else exits.OK
+
+
+# A replay needs neither; without one they are asked for above.
+for _param in explain.params:
+    if _param.name in {"concurrency", "context_tokens"}:
+        _param.required = False
+
+
+def _replay(advisor: Advisor, name: str, top: int, form: str) -> int:
+    from omnipilot.advisor.decisions import replay  # noqa: PLC0415 - only a replay needs it
+
+    found = replay(advisor, name)
+    explanation = found.advisor.explain(found.question)
+    differences = found.differences(explanation.advice)
+    if form == "json":
+        from omnipilot.advisor.answer_data import explanation_data  # noqa: PLC0415 - keeps quick
+        from omnipilot.cli.output import emit_json  # noqa: PLC0415 - same
+
+        emit_json(
+            {
+                **explanation_data(explanation),
+                "replay": {"id": name, "at_s": found.at_s, "same": not differences,
+                           "differences": differences, "changed": found.changed},
+            }
+        )  # fmt: skip
+    else:
+        _emit(explanation, top)
+        click.echo(
+            f"Replay of {name} by cost model {found.model_version}: "
+            + ("the numbers on record." if not differences else "not the numbers on record.")
+        )
+        for line in (*found.changed, *differences[:top]):
+            click.echo(f"  {line}")
     abstained = explanation.advice.recommendation.abstention is not None
     return exits.ABSTAINED if abstained else exits.OK
 

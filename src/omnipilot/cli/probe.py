@@ -185,7 +185,7 @@ def _emit_plan(report: ProbeReport) -> None:
     from omnipilot.cli.output import Column, emit_lines, emit_table  # noqa: PLC0415 - same
 
     plan, stakes = report.plan, report.situation.stakes
-    now_usd = float(stakes.total_usd[stakes.chosen])
+    now_usd = float(stakes.total_usd[stakes.taken[0]])
     emit_lines([request_line(report.advice.recommendation.request)], indent="")
     told = f" after {report.own_rows} rows of this site" if report.own_rows else ""
     answer = f"Without a probe{told}: {report.now.label}, expected utility {usd(now_usd)} USD."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.collect.command import Command, CommandResult, find_program, run_commands
@@ -57,9 +58,11 @@ def read_cluster(*, now_s: float, timeout_s: float) -> ClusterState:
         _command(_SQUEUE_JSON, timeout_s),
         Command(_SCONTROL, timeout_s=timeout_s, stdin=CONTROL_QUESTIONS, env=_ENV),
     ]
+    began_s = time.monotonic()
     sinfo, squeue, scontrol = run_commands(first)
+    left_s = round(max(timeout_s - (time.monotonic() - began_s), 0.0), 1)
     again = [
-        _command(text, timeout_s)
+        _command(text, left_s)
         for answer, text in ((sinfo, _SINFO_TEXT), (squeue, _SQUEUE_TEXT))
         if _lacks_json(answer)
     ]

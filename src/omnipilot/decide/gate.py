@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from omnipilot.decide.voi import Stakes
+    from omnipilot.decide.stakes import Stakes
 
     FloatArray = npt.NDArray[np.float64]
     IntArray = npt.NDArray[np.int64]
@@ -49,12 +49,15 @@ class GateSettings:
     """How the gate looks ahead and when it stops (PAPER, Value of information).
 
     ``samples`` draws for the search, ``final_samples`` for what is reported; a gain below
-    ``epsilon_usd`` is not worth the trouble.
+    ``epsilon_usd`` is not worth the trouble. ``arms`` leading ones of a decision are probed: what
+    an arm far behind would tell of them rests on the covariance alone, which is the least certain
+    part of the model, while the leading arms' own rows say it for themselves.
     """
 
     depth: int = 3
     budget_node_h: float = 0.2
     epsilon_usd: float = 0.05
+    arms: int = 6
     samples: int = DEFAULT_SAMPLES
     final_samples: int = 512
 
@@ -130,11 +133,23 @@ def plan_probes(stakes: Stakes, settings: GateSettings | None = None) -> ProbePl
         The plan; empty where nothing pays.
     """
     settings = settings or GateSettings()
-    arms = contenders(stakes, settings.depth, _ARMS)
-    plan = _plan(material(stakes.among(arms)), settings)
+    menu = stakes.leading(settings.arms)
+    asked = stakes.with_menu(menu)
+    arms = contenders(asked, settings.depth, _ARMS)
+    plan = _plan(material(asked.among(arms)), settings)
     wins = np.zeros(len(stakes.total_usd))
     wins[arms] = plan.wins
-    return replace(plan, wins=wins)
+    rejected = plan.rejected
+
+    def named(planned: PlannedProbe) -> PlannedProbe:
+        return replace(planned, probe=int(menu[planned.probe]))
+
+    return replace(
+        plan,
+        probes=tuple(named(p) for p in plan.probes),
+        rejected=None if rejected is None else named(rejected),
+        wins=wins,
+    )
 
 
 def _plan(stakes: Stakes, settings: GateSettings) -> ProbePlan:

@@ -28,102 +28,14 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from omnipilot.decide.stakes import Stakes
+
     FloatArray = npt.NDArray[np.float64]
-    BoolArray = npt.NDArray[np.bool_]
     IntArray = npt.NDArray[np.int64]
 
 DEFAULT_SAMPLES: Final = 32  # PAPER, Value of information
 _DIMENSIONS: Final = 12  # normals that are drawn at the least: three steps of four quantities
 _TINY: Final = 1e-12
-
-
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """One uncertain target of n arms, and what m probes tell of it; logs throughout.
-
-    ``variance`` of each arm's error (n,); ``cross`` covariance with the places that can be measured
-    (n, n_places); ``places`` their own (n_places, n_places); ``noise_var`` of each probe (m,),
-    infinite where it does not measure the target. ``worth_usd`` (n,) is the part of the expected
-    utility that is proportional to the target (negative for a cost). ``missed`` (n,) is the
-    probability of missing the target's limit, None where there is none; ``loss_usd`` (n,) what that
-    loses each arm, None where it loses the decision's one penalty, however many limits are missed.
-    """
-
-    name: str
-    variance: FloatArray
-    cross: FloatArray
-    places: FloatArray
-    noise_var: FloatArray
-    worth_usd: FloatArray
-    missed: FloatArray | None = None
-    loss_usd: FloatArray | None = None
-
-    @property
-    def is_limit(self) -> bool:
-        """Whether the target enters by its limit."""
-        return self.missed is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Stakes:
-    """A decision and what could be measured before it: n arms, m probes.
-
-    ``total_usd`` expected utility of each arm over the whole horizon (n,); ``chosen`` the arm that
-    is taken now; ``allowed`` those that may be taken now (n,). ``outside`` tells on which axes an
-    arm is not supported (n_axes, n) and ``covers`` which of these a probe would bring into the
-    measured range (n_axes, m, n): an arm all of whose axes are covered may be taken afterwards.
-    ``penalty_usd`` is lost where a limit is missed. ``place`` is where each probe measures (m,),
-    ``cost_usd`` and ``node_h`` what it takes (m,).
-    """
-
-    quantities: tuple[Quantity, ...]
-    total_usd: FloatArray
-    chosen: int
-    allowed: BoolArray
-    place: IntArray
-    cost_usd: FloatArray
-    node_h: FloatArray
-    penalty_usd: float = 0.0
-    outside: BoolArray | None = None
-    covers: BoolArray | None = None
-
-    @property
-    def n_probes(self) -> int:
-        """Probes that there are."""
-        return len(self.place)
-
-    def among(self, arms: IntArray) -> Stakes:
-        """The decision among some of the arms only; the arm taken now must be one of them."""
-        return replace(
-            self,
-            quantities=tuple(
-                replace(
-                    q,
-                    variance=q.variance[arms],
-                    cross=q.cross[arms],
-                    worth_usd=q.worth_usd[arms],
-                    missed=None if q.missed is None else q.missed[arms],
-                    loss_usd=None if q.loss_usd is None else q.loss_usd[arms],
-                )
-                for q in self.quantities
-            ),
-            total_usd=self.total_usd[arms],
-            chosen=int(np.flatnonzero(arms == self.chosen)[0]),
-            allowed=self.allowed[arms],
-            outside=None if self.outside is None else self.outside[:, arms],
-            covers=None if self.covers is None else self.covers[:, :, arms],
-        )
-
-    def takes(self, before: Sequence[int], probes: IntArray) -> BoolArray:
-        """Arms that may be taken after some probes and each of c further ones (n, c)."""
-        allowed = self.allowed.copy()
-        allowed[self.chosen] = True
-        found = np.repeat(allowed[:, None], len(probes), axis=1)
-        if self.outside is not None and self.covers is not None:
-            left = self.outside & ~self.covers[:, list(before)].any(axis=1)
-            out = (left[:, None, :] & ~self.covers[:, probes]).any(axis=0).T
-            found |= np.any(self.outside, axis=0, keepdims=True).T & ~out
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +104,8 @@ def gains_usd(
     """
     earned = _earned(stakes, belief, probes, samples)
     may = stakes.takes(belief.probes, probes)
-    best = np.where(may[:, :, None], earned, -np.inf).max(axis=0)
-    return np.asarray((best - earned[stakes.chosen]).mean(axis=1))
+    best = stakes.best_of(np.where(may[:, :, None], earned, -np.inf))
+    return np.asarray((best - earned[stakes.taken]).mean(axis=2).sum(axis=0))
 
 
 def _earned(stakes: Stakes, belief: Belief, probes: IntArray, samples: int) -> FloatArray:
@@ -233,26 +145,28 @@ def _earned(stakes: Stakes, belief: Belief, probes: IntArray, samples: int) -> F
 def promises_usd(stakes: Stakes, belief: Belief, probes: IntArray) -> FloatArray:
     """A quick guess of the same, never 0 where there is anything to learn (c,).
 
-    The best single rival by the closed form for two arms, with utilities taken as linear in the
-    logs. It tells probes apart where no fixed draw changes the choice, so that a probe that pays
-    only together with a second one is found.
+    The best single rival of each decision by the closed form for two arms, with utilities taken as
+    linear in the logs. It tells probes apart where no fixed draw changes the choice, so that a
+    probe that pays only together with a second one is found.
     """
-    return np.asarray(_pair_gains(stakes, belief, probes).max(axis=0))
+    return np.asarray(stakes.best_of(_pair_gains(stakes, belief, probes)).sum(axis=0))
 
 
 def contenders(stakes: Stakes, steps: int, most: int) -> IntArray:
-    """The arm taken now and those that some probes are likeliest to put in its place, in order.
+    """The arms taken now and those that some probes are likeliest to put in their place, in order.
 
     Args:
         stakes: the decision.
         steps: probes that may be made one after another.
-        most: arms that are kept at most.
+        most: arms of each decision that are kept at most.
     """
     every = np.arange(stakes.n_probes, dtype=np.int64)
-    gain = _pair_gains(stakes, Belief.empty(stakes), every, repeats=steps).max(axis=1)
-    gain[stakes.chosen] = np.inf
-    kept = np.argsort(-gain, kind="stable")[:most]
-    return np.sort(kept[gain[kept] > 0])
+    gain = _pair_gains(stakes, Belief.empty(stakes), every, repeats=steps).max(axis=1, initial=0.0)
+    gain[stakes.taken] = np.inf
+    order = np.lexsort((-gain, stakes.decision))
+    starts = np.searchsorted(stakes.decision, stakes.decision[order])
+    first = np.arange(len(order)) - starts < most
+    return np.sort(order[first & (gain[order] > 0)])
 
 
 def material(stakes: Stakes, share: float = 0.005) -> Stakes:
@@ -277,12 +191,12 @@ def _pair_gains(stakes: Stakes, belief: Belief, probes: IntArray, repeats: int =
     spread = np.zeros((len(stakes.total_usd), len(probes)))
     for before, move, slope in zip(belief.arms, own, _slopes(stakes), strict=True):
         told = slope[:, None] * move
-        spread += repeats * (told - told[stakes.chosen]) ** 2
+        spread += repeats * (told - told[stakes.reference]) ** 2
         told = slope[:, None] * before.T
-        spread += np.sum((told - told[stakes.chosen]) ** 2, axis=1)[:, None]
-    behind = stakes.total_usd[stakes.chosen] - stakes.total_usd
+        spread += np.sum((told - told[stakes.reference]) ** 2, axis=1)[:, None]
+    behind = stakes.total_usd[stakes.reference] - stakes.total_usd
     gain = pair_gain(np.broadcast_to(behind[:, None], spread.shape), np.sqrt(spread))
-    gain[stakes.chosen] = 0.0
+    gain[stakes.taken] = 0.0
     return np.where(stakes.takes(belief.probes, probes), gain, 0.0)
 
 
@@ -331,25 +245,31 @@ def _exact_usd(stakes: Stakes, belief: Belief, probe: IntArray) -> float | None:
     if len(moved) > 1 or any(q.is_limit for q, _ in moved):
         return None
     may = stakes.takes((), probe)[:, 0]
-    total = stakes.total_usd
-    gained = float(total[may].max() - total[stakes.chosen])
-    if not moved:
-        return gained
-    quantity, move = moved[0]
-    worth = quantity.worth_usd
-    return gained + lognormal_gain(worth[may], (worth - total)[may], move[may])
+    total, gained = stakes.total_usd, 0.0
+    for d, taken in enumerate(stakes.taken.tolist()):
+        arms = np.flatnonzero(may & (stakes.decision == d))
+        gained += float(total[arms].max() - total[taken])
+        for quantity, move in moved:
+            worth = quantity.worth_usd[arms]
+            gained += lognormal_gain(worth, worth - total[arms], move[arms])
+    return gained
 
 
 def win_probability(
     stakes: Stakes, probes: Sequence[int], samples: int = DEFAULT_SAMPLES
 ) -> FloatArray:
-    """Probability that each arm is the one taken after some probes (n,), over the fixed draws."""
+    """Probability that each arm is the one that its decision takes after some probes (n,)."""
+    wins = np.zeros(len(stakes.total_usd))
     if not probes:
-        return np.asarray(np.eye(len(stakes.total_usd))[stakes.chosen], dtype=np.float64)
+        wins[stakes.taken] = 1.0
+        return wins
     belief, last = _but_last(stakes, probes)
-    earned = _earned(stakes, belief, last, samples)[:, 0]
+    earned = _earned(stakes, belief, last, samples)[:, 0].copy()
     may = stakes.takes(belief.probes, last)[:, 0]
-    best = np.argmax(np.where(may[:, None], earned, -np.inf), axis=0)
+    earned[~may] = -np.inf
     # The arm that is taken now keeps its place where nothing is better.
-    best[earned[stakes.chosen] >= earned[best, np.arange(len(best))]] = stakes.chosen
-    return np.asarray(np.bincount(best, minlength=len(may)) / len(best))
+    best = stakes.best_of(earned)
+    keeps = earned[stakes.taken] >= best
+    won = (earned == best[stakes.decision]) & ~keeps[stakes.decision]
+    won[stakes.taken] = keeps
+    return np.asarray(won.mean(axis=1))

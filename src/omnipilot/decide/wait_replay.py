@@ -23,6 +23,9 @@ __all__ = ["JobWait", "PoolHistory", "ReplayedJob", "learn_waits", "replay"]
 
 MOST_SAMPLES: Final = 1500
 _WARM_UP: Final = 0.1  # share of the time at whose begin the queue is not known yet
+# A history holds jobs that have ended. Who is still there at its end is missing from it, so its
+# last days look emptier than they were, for as long as this share of jobs takes from line to end.
+_ENDED_FRAC: Final = 0.99
 
 
 class JobWait(Protocol):
@@ -156,6 +159,21 @@ def replay(jobs: Iterable[JobWait], most: int = MOST_SAMPLES) -> list[ReplayedJo
 
 
 def learn_waits(jobs: Iterable[JobWait], most: int = MOST_SAMPLES) -> WaitModel | None:
-    """Fit the blend to a history; None where it is too short."""
-    replayed = replay(jobs, most)
+    """Fit the blend to a history; None where it is too short.
+
+    Jobs of its last days only fill the queue of those before them: what they met themselves is not
+    known whole.
+    """
+    all_jobs = list(jobs)
+    until_s = _whole_until_s(all_jobs)
+    replayed = [job for job in replay(all_jobs, most) if job.eligible_s <= until_s]
     return fit_wait_model([r.evidence for r in replayed], [r.wait_s for r in replayed])
+
+
+def _whole_until_s(jobs: Sequence[JobWait]) -> float:
+    """Until when nearly everybody who was in the queue has ended, and so is in the history."""
+    started = [j for j in jobs if 0 < j.eligible_s <= j.start_s <= j.end_s]
+    if not started:
+        return 0.0
+    stays = [j.end_s - j.eligible_s for j in started]
+    return max(j.end_s for j in started) - float(np.quantile(stays, _ENDED_FRAC))

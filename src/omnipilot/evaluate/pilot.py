@@ -191,16 +191,21 @@ def pilot(
         ``success_rate, overspend, so_score``, the published scores and one entry an LLM.
     """
     models: dict[str, dict[str, FittedModel]] = {}
+    never: dict[str, FittedModel] = {}
     for question in LATENCIES:
         held = dataset.data.frame.category("model")
         for fold in fold_models(dataset, question, cache, progress):
+            # An LLM whose every run failed is in no fold: no model has seen it.
+            never.setdefault(question.target, fold.model)
             for model in np.unique(held[fold.test]):
                 models.setdefault(str(model), {})[question.target] = fold.model
     successes, overspends, each = [], [], {}
     for model in np.unique(rows.model):
         mine = np.flatnonzero(rows.model == model)
         others = np.flatnonzero(rows.model != model)
-        entry = _recommend(rows, mine, _per_token(rows, others), models[str(model)], probes)
+        entry = _recommend(
+            rows, mine, _per_token(rows, others), models.get(str(model), never), probes
+        )
         each[str(model)] = entry
         successes.append(entry["success"])
         if entry["success"]:

@@ -5,6 +5,7 @@ The same turn serves a site's refit and the study that replays a source month by
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from omnipilot.learn.drift import watch
 from omnipilot.learn.gate import Comparison, Verdict, judge
-from omnipilot.learn.local_fit import Recipe, answer, cell_folds
+from omnipilot.learn.local_fit import DECISION_HEAD, Recipe, answer, cell_folds
 from omnipilot.learn.recalibrate import UNSCALED, Scale, adapted
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["Incumbent", "Turn", "hold_back", "turn"]
 
 _MOST_SCREENS: Final = 20
+# Sites differ: rows are implausible where chance does not explain them and their median is off by
+# half and more.
+IMPLAUSIBLE_LOG: Final = math.log(1.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class Incumbent:
     Args:
         recipe: how it was made, its weights over the judged rows.
         seen: rows that its intervals have been held against already (n,).
-        rows: rows that it was fitted on, also those that are no more.
+        rows: rows that it was fitted on, those of its base and retired ones included.
         first: nothing was ever promoted; the base model answers.
     """
 
@@ -83,9 +87,9 @@ def hold_back(
 ) -> tuple[NDArray[np.bool_], tuple[Stream, ...]]:
     """Find new rows that no site would be expected to measure.
 
-    They are held against the base model's intervals for a site that it has never seen, which are
-    as wide as sites differ. Rows of a GPU kind or an engine version that fall out of them beyond
-    chance are held back; all new rows are where the rest still falls out.
+    Their throughput is held against the base model's intervals for a site that it has never seen,
+    which are as wide as sites differ. Rows of a GPU kind or an engine version that fall out of them
+    beyond chance, and far, are held back; all new rows are where the rest still falls out.
 
     Args:
         base: model without local rows.
@@ -98,12 +102,17 @@ def hold_back(
     held = np.zeros(len(new), dtype=bool)
     why: list[Stream] = []
     answers = answer(base, data) if new.any() else {}
+    answers = {name: a for name, a in answers.items() if name == DECISION_HEAD}
     for _ in range(_MOST_SCREENS):
         rows = np.flatnonzero(new & ~held)
         if not len(rows):
             break
         frame = data.frame.take(rows)
-        alarms = [s for s in watch(frame, {k: a.take(rows) for k, a in answers.items()}) if s.alarm]
+        alarms = [
+            s
+            for s in watch(frame, {k: a.take(rows) for k, a in answers.items()})
+            if s.alarm and abs(math.log(s.ratio)) >= IMPLAUSIBLE_LOG
+        ]
         if not alarms:
             break
         # The level whose rows fall out most: others may alarm for rows that they share with it.
@@ -128,6 +137,7 @@ def turn(
     regret: Callable[[NDArray[np.bool_]], Regret] | None = None,
     accept: bool = False,
     widths_only: bool = False,
+    base_rows: int = 0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Turn:
     """Make a candidate of all rows and judge it against the incumbent.
@@ -141,6 +151,7 @@ def turn(
         regret: of the judged rows (n,), what decisions on them cost; see the gate.
         accept: learn from implausible rows too.
         widths_only: leave the incumbent's centres alone and adapt its interval widths.
+        base_rows: rows that the candidate's base model was fitted on.
         progress: told in words what is being done.
     """
     new = ~incumbent.seen & (weight > 0.0)
@@ -186,9 +197,7 @@ def turn(
             incumbent=theirs,
             cells=part.cells,
             known=incumbent.recipe.weight[at] > 0.0,
-            rows_candidate=max(int(np.count_nonzero(~held)), incumbent.rows)
-            if widths_only
-            else int(np.count_nonzero(~held)),
+            rows_candidate=base_rows + int(np.count_nonzero(~held)),
             rows_incumbent=incumbent.rows,
             first=incumbent.first,
         ),

@@ -9,7 +9,7 @@ worse in what an operator relies on.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     # (n_decisions,).
     Regret = Callable[[Answered], NDArray[np.float64]]
 
-__all__ = ["Comparison", "Criterion", "HeadFigures", "Verdict", "figures", "judge"]
+__all__ = [
+    "Comparison", "Criterion", "HeadFigures", "Verdict", "figures", "judge", "judge_cards",
+]  # fmt: skip
 
 MAPE_MARGIN: Final = 0.005
 # Rows that the incumbent has learned may fit a quarter worse when others join them: they share
@@ -118,8 +120,39 @@ def judge(compared: Comparison, rng: np.random.Generator, regret: Regret | None 
     criteria += _widths(compared)
     if regret is not None and DECISION_HEAD in compared.candidate:
         criteria += _regret(compared, rng, regret)
+    return _verdict(criteria, first=compared.first)
+
+
+def judge_cards(candidate: Mapping[str, Any], incumbent: Mapping[str, Any]) -> Verdict:
+    """Judge one base model against another by what their cards tell of held-out cells.
+
+    For sites without rows of their own; the paper compares versions so.
+    """
+    both = [card["held_out"].get(DECISION_HEAD, {}).get("seen", {}) for card in
+            (candidate, incumbent)]  # fmt: skip
+    ours, theirs = (f.get("mape", float("nan")) for f in both)
+    covered, before = (f.get("nested_coverage", float("nan")) for f in both)
+    floor = NOMINAL_COVERAGE - COVERAGE_MARGIN
+    criteria = [
+        Criterion(
+            "mape", ours <= theirs + MAPE_MARGIN, ours, theirs,
+            f"regresses by {MAPE_MARGIN * 100:g} points at most", "each on its own held-out cells",
+        ),
+        Criterion(
+            "rows", candidate["rows"] >= incumbent["rows"],
+            float(candidate["rows"]), float(incumbent["rows"]), "not fewer",
+        ),
+        Criterion(
+            "coverage", covered >= floor or covered >= before, covered, before,
+            f"at least {floor:.2f}, or the incumbent's where that is lower",
+        ),
+    ]  # fmt: skip
+    return _verdict(criteria, first=False)
+
+
+def _verdict(criteria: list[Criterion], *, first: bool) -> Verdict:
     failed = [c for c in criteria if not c.passed]
-    if compared.first:
+    if first:
         return Verdict(
             promoted=True, first=True, criteria=tuple(criteria),
             reason="the first fit of this site is promoted; the base model stands for the incumbent"

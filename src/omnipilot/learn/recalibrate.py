@@ -33,6 +33,8 @@ NARROWEST: Final = 0.5
 WIDEST: Final = 4.0
 # With fewer rows left out their quantile says nothing.
 FEWEST_LEFT_OUT: Final = 30
+MOST_NARROWED: Final = 0.25
+_NARROWED_COVERAGE: Final = 0.9
 _LEAST_HALF_WIDTH: Final = 1e-6
 
 
@@ -89,7 +91,10 @@ def adapted(scale: Scale, inside: NDArray[np.bool_], informed: NDArray[np.float6
 def left_out_scale(
     y: NDArray[np.float64], log: NDArray[np.float64], informed: NDArray[np.float64]
 ) -> Scale:
-    """The factors under which four of five left-out rows lie in their intervals; never below 1.
+    """The factors under which four of five left-out rows lie in their intervals.
+
+    Intervals are narrowed only as far as nine of ten still would: what comes next differs more from
+    the past than one workload cell from the others.
 
     Args:
         y: log labels (n,).
@@ -104,7 +109,10 @@ def left_out_scale(
     def of(rows: NDArray[np.bool_]) -> float:
         if np.count_nonzero(rows) < FEWEST_LEFT_OUT:
             return 1.0
-        return float(np.clip(conformal_offset(score[rows]), 1.0, WIDEST))
+        nominal = conformal_offset(score[rows])
+        if nominal >= 1.0:
+            return min(nominal, WIDEST)
+        return float(np.clip(conformal_offset(score[rows], _NARROWED_COVERAGE), MOST_NARROWED, 1.0))
 
     return Scale(far=of(~near), near=of(near))
 

@@ -1,0 +1,158 @@
+"""What the use cases of learning answer, and as data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from omnipilot.learn.gate import figures
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from omnipilot.learn.drift import Stream
+    from omnipilot.learn.gate import HeadFigures, Verdict
+    from omnipilot.learn.local_fit import Answered
+    from omnipilot.learn.retirement import StackGroup
+
+__all__ = ["FitReport", "Health", "ModelEntry", "criteria_data", "figures_data", "stream_data"]
+
+
+@dataclass(frozen=True, slots=True)
+class FitReport:
+    """What a fit made of the site's rows.
+
+    Args:
+        version: of the candidate, "" for a dry run.
+        incumbent: version that answered before; that of the base model where the site had none.
+        base: version of the base model that was conditioned.
+        verdict: of the gate.
+        rows: usable rows of the site.
+        by_source: rows by the source that they came with.
+        learned: rows left out because the base model has learned their source.
+        retired: rows that count nothing any more.
+        withheld: rows that an operator took out.
+        held_back: new rows that no site would be expected to measure.
+        screened: the streams of rows that were held back.
+        drift: new rows against the incumbent's intervals.
+        stacks: rows by runtime fingerprint and what they count.
+        candidate: errors by head, out of fold.
+        before: the incumbent's on the same rows.
+        unchanged: the candidate is the incumbent.
+        dry_run: nothing was written.
+    """
+
+    version: str
+    incumbent: str
+    base: str
+    verdict: Verdict
+    rows: int
+    by_source: Mapping[str, int]
+    learned: int
+    retired: int
+    withheld: int
+    held_back: int
+    screened: Sequence[Stream]
+    drift: Sequence[Stream]
+    stacks: Sequence[StackGroup]
+    candidate: Mapping[str, HeadFigures]
+    before: Mapping[str, HeadFigures]
+    unchanged: bool = False
+    dry_run: bool = False
+
+    @property
+    def promoted(self) -> bool:
+        """Whether the candidate answers now."""
+        return self.verdict.promoted and not self.dry_run and not self.unchanged
+
+    def data(self) -> dict[str, Any]:
+        """The report for JSON and for the ledger."""
+        return {
+            "version": self.version,
+            "incumbent": self.incumbent,
+            "base": self.base,
+            "promoted": self.promoted,
+            "unchanged": self.unchanged,
+            "dry_run": self.dry_run,
+            "reason": self.verdict.reason,
+            "criteria": criteria_data(self.verdict),
+            "rows": self.rows,
+            "rows_by_source": dict(self.by_source),
+            "rows_learned_by_base": self.learned,
+            "rows_retired": self.retired,
+            "rows_withheld": self.withheld,
+            "rows_held_back": self.held_back,
+            "held_back_for": [stream_data(s) for s in self.screened],
+            "alarms": [stream_data(s) for s in self.drift if s.alarm],
+            "stacks": [g._asdict() for g in self.stacks],
+            "candidate": {k: asdict(v) for k, v in self.candidate.items()},
+            "incumbent_figures": {k: asdict(v) for k, v in self.before.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """One cost model of a site.
+
+    ``kind`` is "site" (conditioned on its rows), "base" (fitted on public rows) or "shipped".
+    """
+
+    version: str
+    kind: str
+    answers: bool
+    base: str
+    rows: int
+    site_rows: int
+    fitted_s: float | None
+    promoted_s: float | None
+    verdict: str
+    mape: float | None
+    coverage: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How the model that answers stands up to what was measured since.
+
+    ``notes`` are sentences on what to do; ``streams`` the strongest evidence first.
+    """
+
+    version: str
+    new_rows: int
+    streams: Sequence[Stream]
+    false_alarm_rate: float
+    engines: Mapping[str, str]
+    notes: Sequence[str]
+
+    @property
+    def alarms(self) -> list[Stream]:
+        """Streams that chance does not explain."""
+        return [s for s in self.streams if s.alarm]
+
+    def data(self) -> dict[str, Any]:
+        """The same for JSON."""
+        return {
+            "version": self.version,
+            "new_rows": self.new_rows,
+            "alarms": [stream_data(s) for s in self.alarms],
+            "streams": [stream_data(s) for s in self.streams],
+            "false_alarm_rate": self.false_alarm_rate,
+            "engines": dict(self.engines),
+            "notes": list(self.notes),
+        }
+
+
+def criteria_data(verdict: Verdict) -> list[dict[str, Any]]:
+    """Every criterion of a verdict."""
+    return [asdict(c) for c in verdict.criteria]
+
+
+def stream_data(stream: Stream) -> dict[str, Any]:
+    """One stream of the drift watch."""
+    return {**asdict(stream), "alarm": stream.alarm}
+
+
+def figures_data(answers: Mapping[str, Answered]) -> dict[str, HeadFigures]:
+    """Errors by head, of the heads with a labelled row."""
+    found = {name: figures(a) for name, a in answers.items()}
+    return {name: f for name, f in found.items() if f.n}

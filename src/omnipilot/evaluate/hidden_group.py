@@ -1,0 +1,121 @@
+"""A group of rows that a cost model never saw: its beliefs before and after some are revealed.
+
+The same arithmetic as :meth:`FittedModel.condition`, on the joint errors of the group's rows, so
+that a thousand choices of probes cost no more than a thousand small linear systems.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from omnipilot.costmodel.fitted import FittedModel
+    from omnipilot.evaluate.holdout import Holdout
+    from omnipilot.learn.dataset import Dataset
+
+    FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenGroup:
+    """Rows of decisions in which a hidden model or GPU kind takes part.
+
+    ``rows`` of the dataset (n,); ``hidden`` those that the model never saw and that may be probed
+    (n,); ``log`` log q10, q50, q90, lower, upper before any probe (n, 5); ``y`` log labels (n,);
+    ``covariance`` of their errors (n, n), ``noise_sd`` of a single row (n,). ``request_per_s`` and
+    ``cold_start_s`` are the physics prior's (n,): what a benchmark of the row would take.
+    """
+
+    name: str
+    rows: NDArray[np.int64]
+    hidden: NDArray[np.bool_]
+    log: FloatArray
+    y: FloatArray
+    covariance: FloatArray
+    noise_sd: FloatArray
+    request_per_s: FloatArray
+    cold_start_s: FloatArray
+
+    @classmethod
+    def ask(
+        cls,
+        name: str,
+        dataset: Dataset,
+        question: Holdout,
+        model: FittedModel,
+        rows: NDArray[np.int64],
+        hidden: NDArray[np.bool_],
+    ) -> HiddenGroup:
+        """Ask a fold's model about the rows of a group.
+
+        Args:
+            name: of the group.
+            dataset: all rows.
+            question: its target is asked.
+            model: never saw the hidden rows.
+            rows: of the dataset (n,).
+            hidden: which of them were held out (n,).
+        """
+        frame = dataset.data.frame.take(rows)
+        prior = model.physics.evaluate(frame)
+        head = question.head.name
+        log = prior.log[question.target][:, None] + model.log_quantiles(frame, prior, head).log
+        joint = model.joint(frame, prior, head)
+        y = dataset.data.labels[question.target][rows]
+        rate, cold = (np.exp(prior.log[t]) for t in ("request_per_s", "cold_start_s"))
+        return cls(
+            name, rows, hidden, log, y, joint.covariance, joint.noise_sd, np.asarray(rate),
+            np.asarray(cold),
+        )  # fmt: skip
+
+    def take(self, at: NDArray[np.int64]) -> HiddenGroup:
+        """Some of the rows, by position."""
+        return replace(
+            self,
+            rows=self.rows[at],
+            hidden=self.hidden[at],
+            log=self.log[at],
+            y=self.y[at],
+            covariance=self.covariance[np.ix_(at, at)],
+            noise_sd=self.noise_sd[at],
+            request_per_s=self.request_per_s[at],
+            cold_start_s=self.cold_start_s[at],
+        )
+
+    def after(self, revealed: Sequence[int]) -> tuple[FloatArray, FloatArray]:
+        """Answers (n, 5) and covariance (n, n) once the rows at these positions are known."""
+        if not len(revealed):
+            return self.log, self.covariance
+        at = np.asarray(revealed, dtype=np.int64)
+        cross = self.covariance[:, at]
+        seen = self.covariance[np.ix_(at, at)] + np.diag(self.noise_sd[at] ** 2)
+        gain = np.linalg.solve(seen, cross.T).T
+        mean = gain @ (self.y[at] - self.log[at, 1])
+        left = self.covariance - gain @ cross.T
+        noise = self.noise_sd**2
+        narrow = np.sqrt(
+            (np.maximum(np.diag(left), 0.0) + noise) / (np.diag(self.covariance) + noise)
+        )
+        middle = self.log[:, 1:2]
+        return middle + mean[:, None] + (self.log - middle) * narrow[:, None], left
+
+    def by_variance(self, covariance: FloatArray, candidates: NDArray[np.int64]) -> int:
+        """The candidate whose row would take away most variance of the hidden rows."""
+        rows = np.flatnonzero(self.hidden)
+        cross = covariance[np.ix_(rows, candidates)]
+        total = np.diag(covariance)[candidates] + self.noise_sd[candidates] ** 2
+        return int(candidates[np.argmax(np.sum(cross**2, axis=0) / total)])
+
+    def ape(self, log: FloatArray, revealed: Sequence[int]) -> FloatArray:
+        """Absolute percentage error of each hidden row (n,); NaN for revealed and known ones."""
+        error = np.abs(np.expm1(log[:, 1] - self.y))
+        error[~self.hidden] = np.nan
+        error[list(revealed)] = np.nan
+        return np.asarray(error)

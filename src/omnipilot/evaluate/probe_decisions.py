@@ -1,0 +1,358 @@
+"""Are probes worth their price? Hide a model or GPU kind, probe, decide, look at what was measured.
+
+Each hidden group (a model or GPU kind in one source) is asked of a cost model that never saw it.
+
+Decisions: every workload cell is a request of its own. Before it is decided K of its hidden arms
+are measured: none, random ones, or those that the gate chooses (one probe after another, looking
+ahead to the last). The arm that is then taken is compared with the best one as measured.
+
+Errors: K rows of the whole group are revealed, at random or as the gate chooses for all its
+decisions together, and the other rows are predicted.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from omnipilot.decide.floors import with_floors
+from omnipilot.decide.gate import GateSettings, plan_probes
+from omnipilot.decide.probes import Load, expense, load_menu
+from omnipilot.decide.stakes import Quantity, Stakes
+from omnipilot.domain.errors import UsageError
+from omnipilot.evaluate.decision_cells import Forecast, build_cells, throughput_targets
+from omnipilot.evaluate.decisions import (
+    OperatingPoint,
+    best_of,
+    choose,
+    expected_utility_usd_per_h,
+    measured_utility_usd_per_h,
+    outcomes,
+)
+from omnipilot.evaluate.hidden_group import HiddenGroup
+from omnipilot.evaluate.holdout import fold_models
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from omnipilot.evaluate.decision_cells import DecisionCell
+    from omnipilot.evaluate.holdout import Fold, Holdout
+    from omnipilot.learn.dataset import Dataset
+
+    FloatArray = NDArray[np.float64]
+
+SPLITS: Final = ("model", "gpu")
+DEFAULT_VALUE_USD_PER_TOKEN: Final = 1e-6  # at which the prototypes were measured (COSTMODEL §6)
+DEFAULT_HOURS: Final = 24.0
+RANDOM_DRAWS: Final = 20
+MOST_CANDIDATES: Final = 300
+_LOOK_AHEAD: Final = 3
+WHOLE_BENCHMARK: Final = "full-cell"
+NO_PROBE, RANDOM, CHOSEN = "no_probe", "random", "chosen"
+_NOT_WORTH_USD: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On which terms probes are judged.
+
+    ``point`` values a token, a decision holds for ``hours``, ``prices`` are USD per GPU and hour by
+    kind; random probes are drawn ``random_draws`` times.
+    """
+
+    point: OperatingPoint
+    prices: Mapping[str, float]
+    hours: float = DEFAULT_HOURS
+    random_draws: int = RANDOM_DRAWS
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResult:
+    """One hidden group; figures by policy.
+
+    ``regret_usd_per_h``, ``revenue_frac``, ``utility_usd`` (over the hours) and ``cost_usd`` of the
+    probes have one entry a decision (n,). ``ape`` holds the errors of the hidden rows after 0, 1, …
+    probes of the group (probes + 1, n_hidden), NaN where a row was revealed. Random ones are means
+    over draws. ``cells`` names the workload cell of each hidden row; ``probed`` what was revealed.
+    """
+
+    name: str
+    decisions: int
+    regret_usd_per_h: Mapping[str, FloatArray]
+    revenue_frac: Mapping[str, FloatArray]
+    utility_usd: Mapping[str, FloatArray]
+    cost_usd: Mapping[str, FloatArray]
+    ape: Mapping[str, FloatArray]
+    cells: NDArray[np.str_]
+    probed: tuple[str, ...]
+
+
+def judge_groups(
+    dataset: Dataset,
+    question: Holdout,
+    probes: int,
+    terms: Terms,
+    cache: Path | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[GroupResult]:
+    """Measure what probes do to the decisions of every hidden group.
+
+    Args:
+        dataset: the rows.
+        question: filter and split ("model" or "gpu"); its target is chosen here.
+        probes: K, revealed for each hidden group; groups of no more rows are left out.
+        terms: value of a token, hours, prices.
+        cache: folder of fitted folds.
+        progress: told in words what is being done.
+
+    Raises:
+        UsageError: another split, or no decision in which a hidden group takes part.
+    """
+    if question.split not in SPLITS:
+        raise UsageError(f"probes are judged on --split {' or '.join(SPLITS)}")
+    question = replace(question, target=throughput_targets(dataset, question)[0])
+    rng = np.random.default_rng(question.seed)
+    results = []
+    for fold in fold_models(dataset, question, cache, progress):
+        for group in _groups(dataset, question, fold):
+            judge = _Judge(dataset, question, group, terms)
+            if len(judge.candidates) > probes:
+                results.append(judge.result(probes, rng))
+                progress(f"{group.name}: {results[-1].decisions} decisions")
+    if not any(r.decisions for r in results):
+        raise UsageError("no hidden group takes part in a decision between two priced arms")
+    return results
+
+
+def _groups(dataset: Dataset, question: Holdout, fold: Fold) -> Iterator[HiddenGroup]:
+    """Hidden groups of a fold with the rows of the decisions that they take part in."""
+    data = dataset.data
+    tested = question.mask(data)
+    model = with_floors(fold.model)
+    held = np.zeros(data.frame.n, dtype=bool)
+    held[fold.test] = True
+    labels = data.groups(question.novelty)
+    sources = data.frame.category("source")
+    mine = np.flatnonzero(held & tested)
+    names = np.char.add(np.char.add(sources[mine], " · "), labels[mine])
+    engines = data.frame.category("engine")
+    where = np.char.add(np.char.add(sources, engines), data.cells.astype(str))
+    for name in np.unique(names):
+        rows = mine[names == name]
+        # Arms of other groups that the same fold hides are not known here.
+        known = np.flatnonzero(tested & ~held & np.isin(where, where[rows]))
+        every = np.concatenate([rows, known])
+        hidden = np.arange(len(every)) < len(rows)
+        yield HiddenGroup.ask(str(name), dataset, question, model, every, hidden)
+
+
+class _Judge:
+    """One hidden group under every policy."""
+
+    def __init__(
+        self, dataset: Dataset, question: Holdout, group: HiddenGroup, terms: Terms
+    ) -> None:
+        self._dataset, self._group, self._terms = dataset, group, terms
+        frame = dataset.data.frame
+        self._kind = frame.category("gpu_kind")[group.rows]
+        priced = np.array([str(kind) in terms.prices for kind in self._kind])
+        self.candidates = np.flatnonzero(group.hidden & np.isfinite(group.y) & priced)
+        self._position = {int(row): i for i, row in enumerate(group.rows)}
+        full = np.full((frame.n, 5), np.nan)
+        full[group.rows] = group.log
+        forecast = Forecast(question.target, full, full[:, 1])
+        cells = build_cells(dataset, question.split, forecast, terms.prices).cells
+        self._cells = [c for c in cells if len(c.arms) > 1 and len(self._menu(c))]
+
+    def result(self, probes: int, rng: np.random.Generator) -> GroupResult:
+        """Decide without probes, with random ones and with the gate's; then predict the rest."""
+        group = self._group
+        revealed = self._for_all_decisions(probes, rng)
+        draws = [
+            rng.choice(self.candidates, probes, replace=False).tolist()
+            for _ in range(self._terms.random_draws)
+        ]
+        each = [self._decide(cell, probes, rng) for cell in self._cells]
+        table = {
+            p: np.array([e[p] for e in each]).reshape(-1, 4).T for p in (NO_PROBE, RANDOM, CHOSEN)
+        }
+        return GroupResult(
+            name=group.name,
+            decisions=len(each),
+            regret_usd_per_h={p: t[0] for p, t in table.items()},
+            revenue_frac={p: t[1] for p, t in table.items()},
+            utility_usd={p: t[2] for p, t in table.items()},
+            cost_usd={p: t[3] for p, t in table.items()},
+            ape={RANDOM: self._errors(draws, probes), CHOSEN: self._errors([revealed], probes)},
+            cells=self._dataset.data.cells[group.rows[group.hidden]],
+            probed=tuple(self._label(i) for i in revealed),
+        )
+
+    def _menu(self, cell: DecisionCell) -> list[int]:
+        """Positions of the hidden arms of a decision: one row of each."""
+        allowed = set(self.candidates.tolist())
+        first = (self._position[rows[0]] for rows in cell.rows)
+        return [i for i in first if i in allowed]
+
+    def _repeats(self, cell: DecisionCell) -> dict[int, list[int]]:
+        """All rows of each arm by its first: they are measured, and averaged, together."""
+        every = ([self._position[r] for r in rows] for rows in cell.rows)
+        return {at[0]: at for at in every}
+
+    def _decide(
+        self, cell: DecisionCell, probes: int, rng: np.random.Generator
+    ) -> dict[str, FloatArray]:
+        """Regret, its share of the revenue, utility and cost of one decision by policy (4,)."""
+        menu = self._menu(cell)
+        count = min(probes, len(menu))
+        sets = [list(s) for s in itertools.combinations(menu, count)]
+        if len(sets) > self._terms.random_draws:
+            at = rng.choice(len(sets), self._terms.random_draws, replace=False)
+            sets = [sets[i] for i in at]
+        repeats = self._repeats(cell)
+        chosen = self._by_gate([cell], np.array(menu), count, repeats)
+        return {
+            NO_PROBE: self._outcome(cell, [], repeats),
+            RANDOM: np.mean([self._outcome(cell, s, repeats) for s in sets], axis=0),
+            CHOSEN: self._outcome(cell, chosen, repeats),
+        }
+
+    def _outcome(
+        self, cell: DecisionCell, revealed: Sequence[int], repeats: Mapping[int, list[int]]
+    ) -> FloatArray:
+        point = self._terms.point
+        rows = [row for i in revealed for row in repeats[i]]
+        told = self._told(cell, self._group.after(rows)[0])
+        taken = choose(told, point)
+        out = outcomes([cell], [taken], point)
+        earned = float(measured_utility_usd_per_h(cell, point)[taken])
+        return np.array(
+            [
+                out.regret_usd_per_h[0], out.revenue_frac[0], self._terms.hours * earned,
+                self._costs_usd(revealed).sum(),
+            ]
+        )  # fmt: skip
+
+    def _told(self, cell: DecisionCell, log: FloatArray) -> DecisionCell:
+        """A decision with other answers (n, 5) filled in."""
+        moved = log - self._group.log
+        factor = [
+            np.exp(moved[[self._position[r] for r in rows]]).mean(axis=0) for rows in cell.rows
+        ]
+        return replace(cell, predicted=cell.predicted * np.stack(factor))
+
+    def _errors(self, sets: Sequence[Sequence[int]], probes: int) -> FloatArray:
+        """Errors of the hidden rows after 0 … K probes, mean over draws (probes + 1, n_hidden)."""
+        group = self._group
+        rows = []
+        for k in range(probes + 1):
+            each = np.array([group.ape(group.after(s[:k])[0], s[:k])[group.hidden] for s in sets])
+            known = np.isfinite(each)
+            total = np.where(known, each, 0.0).sum(axis=0)
+            count = known.sum(axis=0)
+            rows.append(np.where(count > 0, total / np.maximum(count, 1), np.nan))
+        return np.stack(rows)
+
+    def _costs_usd(self, positions: Sequence[int]) -> FloatArray:
+        """What benchmarks of rows take: cold start, set-up and the menu's whole benchmark."""
+        group, frame = self._group, self._dataset.data.frame
+        whole = next(p for p in load_menu() if p.name == WHOLE_BENCHMARK)
+        costs = []
+        for i in positions:
+            row = int(group.rows[i])
+            load = Load(max(round(frame["concurrency"][row]), 1), 1, 1)
+            rate, cold = float(group.request_per_s[i]), float(group.cold_start_s[i])
+            n_gpus, price = int(frame["n_gpus"][row]), self._terms.prices[str(self._kind[i])]
+            costs.append(expense(whole.seconds(load, rate, cold), n_gpus, n_gpus, price).cost_usd)
+        return np.array(costs)
+
+    def _for_all_decisions(self, probes: int, rng: np.random.Generator) -> list[int]:
+        """Rows of the group that the gate reveals for the sake of all its decisions."""
+        menu = self.candidates
+        if len(menu) > MOST_CANDIDATES:
+            menu = np.sort(rng.choice(menu, MOST_CANDIDATES, replace=False))
+        return self._by_gate(self._cells, menu, probes, {int(i): [int(i)] for i in menu})
+
+    def _by_gate(
+        self,
+        cells: Sequence[DecisionCell],
+        menu: NDArray[np.int64],
+        probes: int,
+        repeats: Mapping[int, list[int]],
+    ) -> list[int]:
+        """Positions that the gate reveals, one after another, each plan made with what was told."""
+        costs = self._costs_usd(menu.tolist())
+        revealed: list[int] = []
+        for k in range(probes):
+            log, covariance = self._group.after([r for i in revealed for r in repeats[i]])
+            free = ~np.isin(menu, revealed)
+            ahead = GateSettings(
+                depth=min(_LOOK_AHEAD, probes - k), budget_node_h=np.inf, epsilon_usd=0.0
+            )
+            told = [self._told(cell, log) for cell in cells]
+            found = self._plan(told, covariance, menu[free], costs[free], ahead) if told else None
+            if found is None:  # nothing to gain in any decision: learn what there is to learn
+                found = self._group.by_variance(covariance, menu[free])
+            revealed.append(found)
+        return revealed
+
+    def _plan(
+        self,
+        cells: Sequence[DecisionCell],
+        covariance: FloatArray,
+        menu: NDArray[np.int64],
+        costs: FloatArray,
+        ahead: GateSettings,
+    ) -> int | None:
+        """The gate's next probe; None where there is nothing to gain."""
+        plan = plan_probes(self._stakes(cells, covariance, menu, costs), ahead)
+        if plan.probes:
+            return int(menu[plan.probes[0].probe])
+        if plan.rejected is not None and plan.rejected.voi_usd > _NOT_WORTH_USD:
+            return int(menu[plan.rejected.probe])
+        return None
+
+    def _stakes(
+        self,
+        cells: Sequence[DecisionCell],
+        covariance: FloatArray,
+        menu: NDArray[np.int64],
+        costs: FloatArray,
+    ) -> Stakes:
+        point, hours = self._terms.point, self._terms.hours
+        totals = [hours * expected_utility_usd_per_h(cell, point) for cell in cells]
+        prices = [hours * cell.n_gpus * cell.price_usd_per_gpu_h for cell in cells]
+        starts = np.cumsum([0, *(len(cell.arms) for cell in cells)])
+        taken = [int(s) + best_of(c, t) for s, c, t in zip(starts, cells, totals, strict=False)]
+        arms = np.array([self._position[rows[0]] for cell in cells for rows in cell.rows])
+        total = np.concatenate(totals)
+        quantity = Quantity(
+            "throughput",
+            np.diag(covariance)[arms].copy(),
+            covariance[np.ix_(arms, menu)],
+            covariance[np.ix_(menu, menu)],
+            self._group.noise_sd[menu] ** 2,
+            total + np.concatenate(prices),
+        )
+        n = len(total)
+        of = {int(position): i for i, position in enumerate(arms)}
+        measured = np.array([of.get(int(i), -1) for i in menu])
+        return Stakes(
+            (quantity,), total, np.repeat(np.arange(len(cells)), [len(c.arms) for c in cells]),
+            np.array(taken), np.ones(n, dtype=bool), measured, np.arange(len(menu)), costs,
+            np.zeros(len(menu)),
+        )  # fmt: skip
+
+    def _label(self, position: int) -> str:
+        frame, row = self._dataset.data.frame, int(self._group.rows[position])
+        return (
+            f"{int(frame['n_gpus'][row])}x {self._kind[position]} "
+            f"{frame.category('precision')[row]}, {frame['concurrency'][row]:g} at once, "
+            f"{frame['prompt_tokens'][row]:.0f}+{frame['output_tokens'][row]:.0f} tokens"
+        )
