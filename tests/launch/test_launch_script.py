@@ -176,6 +176,29 @@ def test_a_good_launch_leaves_its_moments_in_order_and_no_cache_behind(tmp_path:
     assert 20000 <= int((run / "port").read_text()) < 30000
 
 
+def test_a_launch_whose_reader_is_gone_ends_as_it_should_and_takes_its_rows_in(
+    tmp_path: Path,
+) -> None:
+    venv = vllm_stand_in.install(tmp_path / "venv")
+    run = tmp_path / "run"
+    spec = launch_of(software=Software(venv=str(venv)))
+    write_spec(run, spec)
+    emit = [shutil.which("touch") or "/bin/touch", str(run / "taken")]
+    (tmp_path / "launch.sh").write_text(launch_script(spec, run, emit))
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [BASH, tmp_path / "launch.sh"], stdin=subprocess.DEVNULL, stdout=write, stderr=write,
+            env={"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path)}, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(write)
+    assert done.returncode == 0
+    assert outcome_of(run) == "benchmarked"
+    assert (run / "taken").exists()
+
+
 def test_a_failed_launch_ends_with_an_error(tmp_path: Path) -> None:
     spec = launch_of(software=Software(environment=(("STAND_IN_FAIL", "oom_weights"),)))
     code, run = run_launch(tmp_path, spec)

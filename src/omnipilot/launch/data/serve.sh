@@ -5,7 +5,9 @@
 set -u -o pipefail
 umask 077
 
-say() { printf '%(%FT%T%z)T omnipilot: %s\n' -1 "$*"; }
+# Whoever read this may be gone: the run goes on, and its rows are taken in all the same.
+trap : PIPE
+say() { printf '%(%FT%T%z)T omnipilot: %s\n' -1 "$*" 2>/dev/null; }
 mark() { printf '%s %s\n' "$1" "$(date +%s.%N)" >>"$run_dir/marks"; }
 
 outcome=failed
