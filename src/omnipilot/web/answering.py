@@ -28,8 +28,7 @@ __all__ = ["Kept", "Service", "outcome_of"]
 
 Result = TypeVar("Result")
 # Advice answers in milliseconds, the rest may take seconds: a slow one must not hold up the quick.
-QUICK_WORKERS: Final = 2
-SLOW_WORKERS: Final = 1
+_WORKERS: Final = {"quick": 2, "slow": 1}
 _KEPT_ANSWERS: Final = 128
 
 
@@ -78,12 +77,7 @@ class Service:
     journal: Journal
     clock: Callable[[], float]
     kept: Kept = field(default_factory=Kept)
-    _quick: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(QUICK_WORKERS, "omnipilot-answer")
-    )
-    _slow: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(SLOW_WORKERS, "omnipilot-slow")
-    )
+    _pools: dict[str, ThreadPoolExecutor] = field(default_factory=dict)
 
     async def run(self, work: Callable[..., Result], *args: object, slow: bool = False) -> Result:
         """Do blocking work in a thread.
@@ -91,7 +85,7 @@ class Service:
         Raises:
             ProblemError: it took longer than an answer may.
         """
-        pool = self._slow if slow else self._quick
+        pool = self._pool("slow" if slow else "quick")
         future = asyncio.get_running_loop().run_in_executor(pool, work, *args)
         try:
             return await asyncio.wait_for(future, self.limits.answer_s)
@@ -102,8 +96,13 @@ class Service:
 
     def close(self) -> None:
         """Let the threads go; what they work on is given up."""
-        self._quick.shutdown(wait=False, cancel_futures=True)
-        self._slow.shutdown(wait=False, cancel_futures=True)
+        while self._pools:
+            self._pools.popitem()[1].shutdown(wait=False, cancel_futures=True)
+
+    def _pool(self, name: str) -> ThreadPoolExecutor:
+        if name not in self._pools:
+            self._pools[name] = ThreadPoolExecutor(_WORKERS[name], f"omnipilot-{name}")
+        return self._pools[name]
 
     def advice(self, snapshot: Snapshot, question: Question) -> Advice:
         """Advice, kept for the snapshot's life."""
