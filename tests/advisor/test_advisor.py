@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from stand_in import StandInModel
@@ -180,7 +180,7 @@ def test_the_request_s_own_value_and_weights_override_the_profile(advisor: Advis
 
 
 def test_a_question_s_own_tariffs_replace_the_site_s(advisor: Advisor) -> None:
-    tariffs = {
+    tariffs: dict[str, Any] = {
         "electricity_usd_per_kwh": 1.25, "wait_cost_usd_per_h": 7.5, "slo_penalty_usd_per_h": 3.0,
     }  # fmt: skip
     economics = advisor.advise(ask(**tariffs)).economics

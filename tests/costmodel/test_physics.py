@@ -38,7 +38,8 @@ ROUND = {
     "prefill_overhead_s": 1e-3, "moe_read_frac": 1.0, "tpot_prefill_frac": 0.5,
     "ttft_queue_frac": 0.5, "ttft_overhead_s": 0.01, "kv_wait_frac": 0.5,
     "media_overhead_s": 0.05, "moe_layer_frac": 0.5, "moe_weight_eff": 0.5, "moe_compute_eff": 0.8,
-    "mla_kv_eff": 2.0, "allreduce_hop_frac": 0.5, "idle_power_frac": 0.2, "memory_power_frac": 0.4, "compute_power_frac": 0.6,
+    "mla_kv_eff": 2.0, "allreduce_hop_frac": 0.5, "idle_power_frac": 0.2,
+    "memory_power_frac": 0.4, "compute_power_frac": 0.6,
 }  # fmt: skip
 # The best that the arithmetic allows: every efficiency 1, nothing fixed costs anything.
 IDEAL = {n: 1e-12 if n.endswith("_s") else 1.0 for n in PARAMETER_NAMES}
@@ -125,7 +126,8 @@ def test_a_split_over_two_gpus_pays_two_all_reduces_a_layer() -> None:
         round_gpu(), scenario(dense_model(), prompt_tokens=900, output_tokens=200, concurrency=1)
     )
     one, two = answer(question), answer(replace(question, n_gpus=2))
-    # latency x 2 for the first doubling, volume 2 (2 - 1)/2 x 1 token x 1000 x 2 bytes over half of the link
+    # latency x 2 for the first doubling; volume 2 (2 - 1)/2 x 1 token x 1000 x 2 bytes
+    # over half of the link
     hop = 1e-5 * 2 + 1.0 * 1 * 1000 * 2 / (0.5 * 1e11)
     assert two["link_s"] == pytest.approx(2 * 10 * hop)
     assert two["weights_s"] == pytest.approx(one["weights_s"] / 2)

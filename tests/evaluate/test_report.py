@@ -282,8 +282,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "runs.csv"
     file.write_text("\n".join(lines) + "\n")
     home = tmp_path / "home"
-    model = StandInModel(measured=None)
-    monkeypatch.setattr(Advisor, "model", property(lambda _: model))
+    stand_in = StandInModel(measured=None)
+    monkeypatch.setattr(Advisor, "model", property(lambda _: stand_in))
     assert app.run(["data", "import", str(file), "--home", str(home)]) == 0
     return home
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -32,6 +32,7 @@ ARGS = [
 AXE = Path(__file__).with_name("vendor") / "axe.min.js"
 ASKED = "model=Qwen%2FQwen2.5-7B-Instruct&concurrency=200&context_tokens=4096"
 SHOTS = os.environ.get("OMNIPILOT_SHOTS", "")
+Scheme = Literal["light", "dark"]
 PAGES = {
     "ask": f"/?{ASKED}", "empty": "/", "compare": f"/compare?{ASKED}",
     "what-if": f"/what-if?{ASKED}&quantity=ttft_p50_s&slo_ttft_ms=1000",
@@ -86,7 +87,7 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
     contexts: list[Any] = []
     faults: list[str] = []
 
-    def go(url: str, *, width: int = 1280, scheme: str = "light", **more: Any) -> Page:
+    def go(url: str, *, width: int = 1280, scheme: Scheme = "light", **more: Any) -> Page:
         context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme, **more
         )  # fmt: skip
