@@ -54,6 +54,7 @@ class StepResult(NamedTuple):
 # A further step is one entry. They run in this order, each on what those before it left behind.
 STEPS: Final[tuple[Step, ...]] = (
     Step("stored", "What the site has measured", ("data", "stats", "--home", _HOME), 1),
+    Step("fit", "Learning from the site's own runs", ("fit", "--home", _HOME), 3),
     Step(
         "advise-7b",
         "Advice for a 7B model",
@@ -73,6 +74,18 @@ STEPS: Final[tuple[Step, ...]] = (
         "fits-27b",
         "Whether a 27B model starts on one A100",
         ("fits", "--home", _HOME, "--model", "google/gemma-2-27b-it", "--gpu", "a100-40"),
+        1,
+    ),
+    Step(
+        "backtest",
+        "Would the advice have been right on the site's own runs",
+        ("backtest", "--home", _HOME, "--no-trees"),
+        1,
+    ),
+    Step(
+        "report",
+        "Tables and figures on one page",
+        ("report", "--home", _HOME, "--out", f"{_HOME}/{OUTPUT_FOLDER}/report", "--effort", "kept"),
         1,
     ),
 )  # fmt: skip

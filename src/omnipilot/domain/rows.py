@@ -88,6 +88,7 @@ class LabelledRun:
     kv_dtype: str = ""
     max_model_len: int = 0
     gpu_memory_gb: float = 0.0
+    attention_dp: bool = False
     workload: str = ""
     notes: str = ""
     stack: StackFingerprint = field(default_factory=StackFingerprint)
