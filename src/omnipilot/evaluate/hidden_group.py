@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from omnipilot.costmodel.conformal import interval
+from omnipilot.costmodel.deviation import LEFT_EDGES
+from omnipilot.costmodel.fitted import UNTOUCHED_SHARE
+from omnipilot.costmodel.novelty import CLASS_NAMES, novelty_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -31,6 +36,7 @@ class HiddenGroup:
     (n,); ``log`` log q10, q50, q90, lower, upper before any probe (n, 5); ``y`` log labels (n,);
     ``covariance`` of their errors (n, n), ``noise_sd`` of a single row (n,). ``request_per_s`` and
     ``cold_start_s`` are the physics prior's (n,): what a benchmark of the row would take.
+    ``offsets`` are the conformal offsets of narrowed bands (n, n_bins).
     """
 
     name: str
@@ -42,6 +48,7 @@ class HiddenGroup:
     noise_sd: FloatArray
     request_per_s: FloatArray
     cold_start_s: FloatArray
+    offsets: FloatArray
 
     @classmethod
     def ask(
@@ -69,10 +76,13 @@ class HiddenGroup:
         log = prior.log[question.target][:, None] + model.log_quantiles(frame, prior, head).log
         joint = model.joint(frame, prior, head)
         y = dataset.data.labels[question.target][rows]
+        novelty = novelty_of(frame, model.envelope.novelty)
+        fitted = model.heads[head]
+        by_class = [fitted.deviations[fitted.calibrated(c)].offsets for c in CLASS_NAMES]
         rate, cold = (np.exp(prior.log[t]) for t in ("request_per_s", "cold_start_s"))
         return cls(
             name, rows, hidden, log, y, joint.covariance, joint.noise_sd, np.asarray(rate),
-            np.asarray(cold),
+            np.asarray(cold), np.array([by_class[i] for i in novelty]),
         )  # fmt: skip
 
     def take(self, at: NDArray[np.int64]) -> HiddenGroup:
@@ -87,6 +97,7 @@ class HiddenGroup:
             noise_sd=self.noise_sd[at],
             request_per_s=self.request_per_s[at],
             cold_start_s=self.cold_start_s[at],
+            offsets=self.offsets[at],
         )
 
     def after(self, revealed: Sequence[int]) -> tuple[FloatArray, FloatArray]:
@@ -99,12 +110,15 @@ class HiddenGroup:
         gain = np.linalg.solve(seen, cross.T).T
         mean = gain @ (self.y[at] - self.log[at, 1])
         left = self.covariance - gain @ cross.T
-        noise = self.noise_sd**2
-        narrow = np.sqrt(
-            (np.maximum(np.diag(left), 0.0) + noise) / (np.diag(self.covariance) + noise)
-        )
+        before, noise = np.diag(self.covariance), self.noise_sd**2
+        share = np.clip(np.diag(left) / before, 0.0, 1.0)
+        narrow = np.sqrt((share * before + noise) / (before + noise))[:, None]
         middle = self.log[:, 1:2]
-        return middle + mean[:, None] + (self.log - middle) * narrow[:, None], left
+        log = middle + (self.log - middle) * narrow
+        touched = np.flatnonzero(share < UNTOUCHED_SHARE)
+        offset = self.offsets[touched, np.searchsorted(LEFT_EDGES, share[touched])]
+        log[touched, 3], log[touched, 4] = interval(log[touched, :3], offset)
+        return log + mean[:, None], left
 
     def by_variance(self, covariance: FloatArray, candidates: NDArray[np.int64]) -> int:
         """The candidate whose row would take away most variance of the hidden rows."""
