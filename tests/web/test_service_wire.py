@@ -1,0 +1,183 @@
+"""The service on a port: heads, bodies and connections that no honest client makes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SERVE = """
+import sys
+from pathlib import Path
+sys.path[:0] = sys.argv[2:]
+from stand_in import StandInModel
+from omnipilot.advisor import Advisor
+from omnipilot.web import server
+from omnipilot.web.limits import Limits
+Advisor.model = property(lambda self: StandInModel())
+server.serve(server.ServeOptions(
+    Path(sys.argv[1]), port=0, live=False, limits=Limits(head_s=1.0, body_s=1.0, per_s=0)))
+"""
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A service in a process of its own, with short time limits."""
+    home = tmp_path_factory.mktemp("wire")
+    stand_ins = os.path.join(os.path.dirname(os.path.dirname(__file__)), "stand_ins")  # noqa: PTH118, PTH120
+    log = home / "log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-c", SERVE, str(home), stand_ins], stderr=out, stdout=out
+        )
+    try:
+        yield wait_for_port(log, process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) in (0, -signal.SIGTERM)
+        text = log.read_text(encoding="utf-8")
+        assert "request failed" not in text
+        assert "Traceback" not in text
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for_port(log: Path, process: subprocess.Popen[bytes]) -> int:
+    for _ in range(600):
+        found = re.search(r'"url":"http://127.0.0.1:(\d+)/"', log.read_text(encoding="utf-8"))
+        if found:
+            return int(found[1])
+        assert process.poll() is None, log.read_text(encoding="utf-8")
+        time.sleep(0.1)
+    raise AssertionError("the service does not listen")
+
+
+def talk(port: int, *parts: bytes, pause_s: float = 0.0, then_end: bool = False) -> bytes:
+    """Send bytes, with a pause after each part; all that comes back until the service hangs up."""
+    found = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=15) as connection:
+        try:
+            for part in parts:
+                connection.sendall(part)
+                if pause_s:
+                    time.sleep(pause_s)
+            if then_end:
+                connection.shutdown(socket.SHUT_WR)
+            while chunk := connection.recv(65536):
+                found += chunk
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        return found
+
+
+def is_alive(port: int) -> bool:
+    return talk(port, b"GET /health HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200")
+
+
+def test_a_head_that_never_ends_is_hung_up_on(port: int) -> None:
+    began = time.monotonic()
+    assert talk(port, b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ") == b""
+    assert time.monotonic() - began < 8
+
+
+def test_a_head_that_drips_is_hung_up_on(port: int) -> None:
+    began = time.monotonic()
+    talk(port, b"GET / HTTP/1.1\r\n", *(b"a: b\r\n" for _ in range(8)), pause_s=0.4)
+    assert time.monotonic() - began < 12
+    assert is_alive(port)
+
+
+def test_a_connection_that_says_nothing_is_hung_up_on(port: int) -> None:
+    assert talk(port) == b""
+
+
+def test_a_body_that_does_not_come_is_refused(port: int) -> None:
+    answer = talk(
+        port,
+        b"POST /v1/advise HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 500\r\n\r\n{",
+    )
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"urn:omnipilot:problem:slow-body" in answer
+
+
+@pytest.mark.parametrize(
+    "length", [b"Content-Length: 99999999999\r\n", b"Transfer-Encoding: chunked\r\n"]
+)
+def test_a_body_that_is_too_large_is_refused_at_once(port: int, length: bytes) -> None:
+    head = (
+        b"POST /v1/advise HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        + length
+        + b"\r\n"
+    )
+    body = b"20000\r\n" + b"x" * 0x20000 if b"chunked" in length else b""
+    assert talk(port, head, body).startswith(b"HTTP/1.1 413")
+
+
+def test_a_head_that_is_too_large_is_refused(port: int) -> None:
+    answer = talk(
+        port,
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 40_000 + b"\r\n\r\n",
+        then_end=True,
+    )
+    assert answer == b"" or answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 431"))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.one_of(
+        st.binary(max_size=300),
+        st.binary(max_size=60).map(
+            lambda b: b"GET /" + b + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        ),
+        st.binary(max_size=60).map(lambda b: b"GET / HTTP/1.1\r\nHost: " + b + b"\r\n\r\n"),
+        st.binary(max_size=60).map(
+            lambda b: (
+                b"GET /v1/models HTTP/1.0\r\nHost: localhost\r\nAuthorization: " + b + b"\r\n\r\n"
+            )
+        ),
+        st.sampled_from(
+            [
+                b"GET /../../etc/passwd HTTP/1.0\r\nHost: localhost\r\n\r\n",
+                b"GET /static/..%2f..%2fserver.py HTTP/1.0\r\nHost: localhost\r\n\r\n",
+                b"GET /static/%00 HTTP/1.0\r\nHost: localhost\r\n\r\n",
+                b"GET http://evil.example/ HTTP/1.0\r\nHost: localhost\r\n\r\n",
+                b"GET * HTTP/1.0\r\nHost: localhost\r\n\r\n",
+                b"TRACE / HTTP/1.0\r\nHost: localhost\r\n\r\n",
+            ]
+        ),
+    )
+)
+def test_no_bytes_make_a_fault(port: int, sent: bytes) -> None:
+    answer = talk(port, sent, then_end=True)
+    assert b"HTTP/1.1 5" not in answer.split(b"\r\n")[0]
+    assert b"root:" not in answer
+    assert b"import" not in answer or b"<!doctype html>" in answer
+
+
+def test_after_all_that_it_answers(port: int) -> None:
+    assert is_alive(port)
+
+
+def test_a_taken_port_is_told_in_one_line(port: int, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "omnipilot", "serve", "--port", str(port), "--no-live",
+         "--home", str(tmp_path)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert f"cannot listen on 127.0.0.1 port {port}" in done.stderr
+    assert "Traceback" not in done.stderr
