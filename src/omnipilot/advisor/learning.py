@@ -117,8 +117,9 @@ def standing(registry: Registry, base_name: str = "") -> Standing:
         raise UsageError(
             f"{name} is conditioned on rows of a site: name a base model, or {SHIPPED}"
         )
+    same = card.get("site", {}).get("base_version", version) == base_version
     return Standing(
-        pointer, version, card, _without_rows(model, card),
+        pointer, version, card, base if same else _without_rows(model, card),
         SHIPPED if name == SHIPPED else base_version, base, base_card, base_version,
         registry.rows(pointer),
     )  # fmt: skip

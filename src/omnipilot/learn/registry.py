@@ -115,8 +115,7 @@ class Registry:
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._sweep()
-        partial = self.folder / f"{_PARTIAL}{os.getpid()}"
-        shutil.rmtree(partial, ignore_errors=True)
+        partial = self.folder / f"{_PARTIAL}{os.getpid()}-{os.urandom(4).hex()}"
         version = save_bundle(model, partial, card)
         text = json.dumps(rows, sort_keys=True, separators=(",", ":"))
         (partial / ROWS_FILE).write_text(text + "\n", encoding="utf-8")
