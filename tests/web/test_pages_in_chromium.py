@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import uvicorn
-from web_builders import ROWS, Site, make_site
+from served_site import ROWS, Site, make_site
 
 from omnipilot.web.app import make_app
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from served_site import ASK, ROWS, make_site
 from test_service_api import problem
-from web_builders import ASK, ROWS, make_site
 
 from omnipilot.domain import BadInputError, StateError
 from omnipilot.web.access import is_loopback

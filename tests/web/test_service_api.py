@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from web_builders import ASK, ROWS, Site, make_site
+from served_site import ASK, ROWS, Site, make_site
 
 from omnipilot.advisor import Advisor
 from omnipilot.domain import TARGET_NAMES
@@ -188,6 +188,8 @@ def test_every_reading_address_answers_on_a_fresh_machine(site: Site) -> None:
             assert answer.status_code == 200, endpoint.path
     for endpoint in ENDPOINTS:
         example = endpoint.examples.get("application/json")
+        if example is None:
+            continue
         if endpoint.method == "POST" and endpoint.scope == "read" and "probe" not in endpoint.path:
             assert site.client.post(endpoint.path, json=example).status_code == 200
 
@@ -240,6 +242,22 @@ def test_probes_are_valued_from_the_shipped_model(tmp_path: Path) -> None:
 
 def test_a_model_that_cannot_value_probes_says_so(site: Site) -> None:
     problem(site.client.post("/v1/probe", json=ASK), 422, "invalid")
+
+
+def test_a_job_script_is_reviewed_in_lines_of_text(site: Site) -> None:
+    script = (
+        "#!/bin/bash\n#SBATCH --gres=gpu:h100-80:4\n#OMNIPILOT concurrency=8 context=4096\n"
+        "vllm serve Qwen/Qwen2.5-7B-Instruct -tp 2\n"
+    )
+    headers = {"content-type": "text/plain"}
+    answer = site.client.post("/v1/review", content=script, headers=headers)
+    assert answer.headers["content-type"].startswith("text/plain")
+    first, second, third = answer.text.splitlines()
+    assert first.startswith("the job asks for 4 GPUs and vLLM will use 2")
+    assert "starts on 2x h100-80" in second
+    assert "at 8 requests at once" in third
+    other = site.client.post("/v1/review", content="#!/bin/bash\nsleep 1\n", headers=headers)
+    assert (other.status_code, other.text) == (200, "")
 
 
 def test_a_request_id_is_taken_over_or_made(site: Site) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import uvicorn
-from web_builders import ROWS, Site, make_site
+from served_site import ROWS, Site, make_site
 
 from omnipilot.client import Client, ServiceError
 from omnipilot.web.app import make_app

@@ -7,8 +7,8 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from served_site import ASK, Site, make_site
 from stand_in import StandInModel
-from web_builders import ASK, Site, make_site
 
 from omnipilot.advisor import Advisor
 from omnipilot.domain import BundleError

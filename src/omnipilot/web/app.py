@@ -116,7 +116,7 @@ def _id(request: Request) -> str:
 
 
 def _plain(path: str) -> dict[str, Any]:
-    if path == "/metrics":
+    if path in ("/metrics", "/v1/review"):
         content: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
     else:
         content = {"application/json": {"schema": {"type": "object"}}}

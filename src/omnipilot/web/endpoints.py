@@ -26,6 +26,11 @@ __all__ = ["ENDPOINTS", "Endpoint", "openapi_of", "rules_of"]
 
 JSON: Final = "application/json"
 CSV: Final = "text/csv"
+TEXT: Final = "text/plain"
+_SCRIPT_EXAMPLE: Final = (
+    "#!/bin/bash\n#SBATCH --gres=gpu:h100:2\n"
+    "vllm serve Qwen/Qwen2.5-7B-Instruct --tensor-parallel-size 2\n"
+)
 _CSV_EXAMPLE: Final = (
     "model,gpu,n_gpus,precision,isl,osl,concurrency\n"
     "Qwen/Qwen2.5-7B-Instruct,H100,1,bf16,512,128,8\n"
@@ -74,6 +79,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
              examples={JSON: PROBE_EXAMPLE}, refusals=_ASKED),
     Endpoint("POST", "/v1/fits", handlers.fits, schemas.FitsAnswer, body="question",
              examples={JSON: FITS_EXAMPLE}, refusals=_ASKED),
+    Endpoint("POST", "/v1/review", handlers.review, None, body="question",
+             examples={TEXT: _SCRIPT_EXAMPLE}),
     Endpoint("POST", "/v1/predict", handlers.predict, schemas.PredictAnswer, body="rows",
              examples={JSON: PREDICT_EXAMPLE, CSV: _CSV_EXAMPLE}, schema=PredictBody,
              refusals=(422,)),
@@ -120,7 +127,11 @@ def openapi_of(endpoint: Endpoint) -> dict[str, Any]:
     said: dict[str, Any] = {}
     if endpoint.scope is not None:
         said["security"] = [{"token": []}]
-    if endpoint.schema is not None or (endpoint.examples and endpoint.body == "rows"):
+    if (
+        endpoint.schema is not None
+        or (endpoint.examples and JSON not in endpoint.examples)
+        or (endpoint.body == "rows")
+    ):
         content: dict[str, Any] = {}
         for media_type, example in endpoint.examples.items():
             schema: dict[str, Any] = {"type": "string"}

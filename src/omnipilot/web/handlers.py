@@ -33,8 +33,22 @@ if TYPE_CHECKING:
     from omnipilot.web.snapshot import Snapshot
 
 __all__ = [
-    "advise", "catalog", "cluster", "evaluate", "explain", "fits", "health", "ingest", "metrics",
-    "models", "predict", "prior", "probe", "ready", "store",
+    "advise",
+    "catalog",
+    "cluster",
+    "evaluate",
+    "explain",
+    "fits",
+    "health",
+    "ingest",
+    "metrics",
+    "models",
+    "predict",
+    "prior",
+    "probe",
+    "ready",
+    "review",
+    "store",
 ]  # fmt: skip
 
 POINTS: Final = ("q10", "q50", "q90", "lower", "upper")
@@ -111,6 +125,29 @@ def probe_report(snapshot: Snapshot, body: ProbeBody) -> ProbeReport:
         depth=body.depth, budget_node_h=body.budget_node_h, epsilon_usd=body.epsilon_usd
     )
     return ask(snapshot.advisor, question_of(body, snapshot), settings)
+
+
+async def review(request: Request) -> Response:
+    """Say in a few lines what is to be said of a job script before it is submitted.
+
+    For hooks of Slurm: the body is the script, the answer is text, empty where the job is no vLLM
+    server or nothing is known of it. The query may tell `gres` and `partition` of the command line.
+    """
+    from omnipilot.advisor.reviewing import review as ask  # noqa: PLC0415 - hooks only
+
+    service = service_of(request)
+    snapshot = service.keeper.current
+    script = (await request.body()).decode("utf-8", "replace")
+    told = {n: request.query_params.get(n, "")[:200] for n in ("gres", "partition")}
+
+    def work() -> list[str]:
+        return ask(
+            snapshot.advisor, script, **told, live=snapshot.live, now_s=snapshot.now_s,
+            ask=lambda question: service.advice(snapshot, question),
+        )  # fmt: skip
+
+    lines = await service.run(work)
+    return Response("".join(f"{line}\n" for line in lines), media_type="text/plain")
 
 
 async def fits(request: Request, body: FitsBody) -> Response:
