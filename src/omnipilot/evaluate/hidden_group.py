@@ -15,6 +15,7 @@ from omnipilot.costmodel.conformal import interval
 from omnipilot.costmodel.deviation import LEFT_EDGES
 from omnipilot.costmodel.fitted import UNTOUCHED_SHARE
 from omnipilot.costmodel.novelty import CLASS_NAMES, novelty_of
+from omnipilot.decide.sampling import Z90
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +63,8 @@ class HiddenGroup:
     ) -> HiddenGroup:
         """Ask a fold's model about the rows of a group.
 
+        Rows that were not held out are known: their measured values stand for them.
+
         Args:
             name: of the group.
             dataset: all rows.
@@ -76,12 +79,15 @@ class HiddenGroup:
         log = prior.log[question.target][:, None] + model.log_quantiles(frame, prior, head).log
         joint = model.joint(frame, prior, head)
         y = dataset.data.labels[question.target][rows]
+        width = Z90 * joint.noise_sd[:, None] * np.array([-1.0, 0.0, 1.0, -1.0, 1.0])
+        log = np.where(hidden[:, None], log, y[:, None] + width)
+        covariance = joint.covariance * np.outer(hidden, hidden)
         novelty = novelty_of(frame, model.envelope.novelty)
         fitted = model.heads[head]
         by_class = [fitted.deviations[fitted.calibrated(c)].offsets for c in CLASS_NAMES]
         rate, cold = (np.exp(prior.log[t]) for t in ("request_per_s", "cold_start_s"))
         return cls(
-            name, rows, hidden, log, y, joint.covariance, joint.noise_sd, np.asarray(rate),
+            name, rows, hidden, log, y, covariance, joint.noise_sd, np.asarray(rate),
             np.asarray(cold), np.array([by_class[i] for i in novelty]),
         )  # fmt: skip
 
@@ -111,7 +117,8 @@ class HiddenGroup:
         mean = gain @ (self.y[at] - self.log[at, 1])
         left = self.covariance - gain @ cross.T
         before, noise = np.diag(self.covariance), self.noise_sd**2
-        share = np.clip(np.diag(left) / before, 0.0, 1.0)
+        share = np.clip(np.diag(left) / np.where(before > 0, before, 1.0), 0.0, 1.0)
+        share[before <= 0] = 1.0
         narrow = np.sqrt((share * before + noise) / (before + noise))[:, None]
         middle = self.log[:, 1:2]
         log = middle + (self.log - middle) * narrow
@@ -120,12 +127,14 @@ class HiddenGroup:
         log[touched, 3], log[touched, 4] = interval(log[touched, :3], offset)
         return log + mean[:, None], left
 
-    def by_variance(self, covariance: FloatArray, candidates: NDArray[np.int64]) -> int:
-        """The candidate whose row would take away most variance of the hidden rows."""
+    def most_telling(self, covariance: FloatArray, candidates: NDArray[np.int64]) -> int:
+        """The candidate whose row would take most off the expected errors of the hidden rows."""
         rows = np.flatnonzero(self.hidden)
+        variance = np.maximum(np.diag(covariance), 0.0)
         cross = covariance[np.ix_(rows, candidates)]
-        total = np.diag(covariance)[candidates] + self.noise_sd[candidates] ** 2
-        return int(candidates[np.argmax(np.sum(cross**2, axis=0) / total)])
+        gone = cross**2 / (variance[candidates] + self.noise_sd[candidates] ** 2)
+        left = np.sqrt(np.maximum(variance[rows][:, None] - gone, 0.0))
+        return int(candidates[np.argmin(left.sum(axis=0))])
 
     def ape(self, log: FloatArray, revealed: Sequence[int]) -> FloatArray:
         """Absolute percentage error of each hidden row (n,); NaN for revealed and known ones."""

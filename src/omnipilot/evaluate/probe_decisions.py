@@ -6,8 +6,8 @@ Decisions: every workload cell is a request of its own. Before it is decided K o
 are measured: none, random ones, or those that the gate chooses (one probe after another, looking
 ahead to the last). The arm that is then taken is compared with the best one as measured.
 
-Errors: K rows of the whole group are revealed, at random or as the gate chooses for all its
-decisions together, and the other rows are predicted.
+Errors: K rows of the whole group are revealed, at random or those that take most off the
+expected errors, and the other rows are predicted.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class _Judge:
     def result(self, probes: int, rng: np.random.Generator) -> GroupResult:
         """Decide without probes, with random ones and with the gate's; then predict the rest."""
         group = self._group
-        revealed = self._for_all_decisions(probes, rng)
+        revealed = self._most_telling(probes, rng)
         draws = [
             rng.choice(self.candidates, probes, replace=False).tolist()
             for _ in range(self._terms.random_draws)
@@ -216,7 +216,7 @@ class _Judge:
             at = rng.choice(len(sets), self._terms.random_draws, replace=False)
             sets = [sets[i] for i in at]
         repeats = self._repeats(cell)
-        chosen = self._by_gate([cell], np.array(menu), count, repeats)
+        chosen = self._by_gate(cell, np.array(menu), count, repeats)
         return {
             NO_PROBE: self._outcome(cell, [], repeats),
             RANDOM: np.mean([self._outcome(cell, s, repeats) for s in sets], axis=0),
@@ -272,21 +272,26 @@ class _Judge:
             costs.append(expense(whole.seconds(load, rate, cold), n_gpus, n_gpus, price).cost_usd)
         return np.array(costs)
 
-    def _for_all_decisions(self, probes: int, rng: np.random.Generator) -> list[int]:
-        """Rows of the group that the gate reveals for the sake of all its decisions."""
+    def _most_telling(self, probes: int, rng: np.random.Generator) -> list[int]:
+        """Rows of the group that take most off its expected errors, one after another."""
         menu = self.candidates
         if len(menu) > MOST_CANDIDATES:
             menu = np.sort(rng.choice(menu, MOST_CANDIDATES, replace=False))
-        return self._by_gate(self._cells, menu, probes, {int(i): [int(i)] for i in menu})
+        revealed: list[int] = []
+        for _ in range(probes):
+            covariance = self._group.after(revealed)[1]
+            free = menu[~np.isin(menu, revealed)]
+            revealed.append(self._group.most_telling(covariance, free))
+        return revealed
 
     def _by_gate(
         self,
-        cells: Sequence[DecisionCell],
+        cell: DecisionCell,
         menu: NDArray[np.int64],
         probes: int,
         repeats: Mapping[int, list[int]],
     ) -> list[int]:
-        """Positions that the gate reveals, one after another, each plan made with what was told."""
+        """Arms that the gate measures, one after another, each plan made with what was told."""
         costs = self._costs_usd(menu.tolist())
         revealed: list[int] = []
         for k in range(probes):
@@ -295,23 +300,23 @@ class _Judge:
             ahead = GateSettings(
                 depth=min(_LOOK_AHEAD, probes - k), budget_node_h=np.inf, epsilon_usd=0.0
             )
-            told = [self._told(cell, log) for cell in cells]
-            found = self._plan(told, covariance, menu[free], costs[free], ahead) if told else None
-            if found is None:  # nothing to gain in any decision: learn what there is to learn
-                found = self._group.by_variance(covariance, menu[free])
+            told = self._told(cell, log)
+            found = self._plan(told, covariance, menu[free], costs[free], ahead)
+            if found is None:  # nothing to gain: learn what there is to learn
+                found = self._group.most_telling(covariance, menu[free])
             revealed.append(found)
         return revealed
 
     def _plan(
         self,
-        cells: Sequence[DecisionCell],
+        cell: DecisionCell,
         covariance: FloatArray,
         menu: NDArray[np.int64],
         costs: FloatArray,
         ahead: GateSettings,
     ) -> int | None:
         """The gate's next probe; None where there is nothing to gain."""
-        plan = plan_probes(self._stakes(cells, covariance, menu, costs), ahead)
+        plan = plan_probes(self._stakes(cell, covariance, menu, costs), ahead)
         if plan.probes:
             return int(menu[plan.probes[0].probe])
         if plan.rejected is not None and plan.rejected.voi_usd > _NOT_WORTH_USD:
@@ -320,33 +325,28 @@ class _Judge:
 
     def _stakes(
         self,
-        cells: Sequence[DecisionCell],
+        cell: DecisionCell,
         covariance: FloatArray,
         menu: NDArray[np.int64],
         costs: FloatArray,
     ) -> Stakes:
         point, hours = self._terms.point, self._terms.hours
-        totals = [hours * expected_utility_usd_per_h(cell, point) for cell in cells]
-        prices = [hours * cell.n_gpus * cell.price_usd_per_gpu_h for cell in cells]
-        starts = np.cumsum([0, *(len(cell.arms) for cell in cells)])
-        taken = [int(s) + best_of(c, t) for s, c, t in zip(starts, cells, totals, strict=False)]
-        arms = np.array([self._position[rows[0]] for cell in cells for rows in cell.rows])
-        total = np.concatenate(totals)
+        total = hours * expected_utility_usd_per_h(cell, point)
+        arms = np.array([self._position[rows[0]] for rows in cell.rows])
         quantity = Quantity(
             "throughput",
             np.diag(covariance)[arms].copy(),
             covariance[np.ix_(arms, menu)],
             covariance[np.ix_(menu, menu)],
             self._group.noise_sd[menu] ** 2,
-            total + np.concatenate(prices),
+            total + hours * cell.n_gpus * cell.price_usd_per_gpu_h,
         )
-        n = len(total)
+        n, m = len(arms), len(menu)
         of = {int(position): i for i, position in enumerate(arms)}
-        measured = np.array([of.get(int(i), -1) for i in menu])
         return Stakes(
-            (quantity,), total, np.repeat(np.arange(len(cells)), [len(c.arms) for c in cells]),
-            np.array(taken), np.ones(n, dtype=bool), measured, np.arange(len(menu)), costs,
-            np.zeros(len(menu)),
+            (quantity,), total, np.zeros(n, dtype=np.int64), np.array([best_of(cell, total)]),
+            np.ones(n, dtype=bool), np.array([of[int(i)] for i in menu]), np.arange(m), costs,
+            np.zeros(m),
         )  # fmt: skip
 
     def _label(self, position: int) -> str:
