@@ -126,7 +126,8 @@ def merge_months(months: NDArray[np.str_]) -> tuple[NDArray[np.int64], tuple[str
         groups[-1].append(name)
         filled += count
     if filled < MONTH_ROWS and len(groups) > 1:
-        groups[-2] += groups.pop()
+        last = groups.pop()
+        groups[-1] += last
     of = {name: i for i, group in enumerate(groups) for name in group}
     period = np.asarray([of[m] for m in months.tolist()], dtype=np.int64)
     return period, tuple(g[0] if len(g) == 1 else f"{g[0]} to {g[-1]}" for g in groups)
