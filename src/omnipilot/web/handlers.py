@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -13,7 +10,8 @@ import msgspec
 from fastapi import Request, Response
 
 from omnipilot.advisor.answer_data import cluster_data, explanation_data
-from omnipilot.domain import TARGET_NAMES, BadInputError
+from omnipilot.domain import BadInputError
+from omnipilot.web import learning
 from omnipilot.web.asking import (
     AskBody,
     FitsBody,
@@ -23,11 +21,9 @@ from omnipilot.web.asking import (
     question_of,
 )
 from omnipilot.web.problems import ProblemError
+from omnipilot.web.row_answers import csv_of, predicted, without_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from omnipilot.advisor.predict import Batch
     from omnipilot.advisor.probing import ProbeReport
     from omnipilot.web.answering import Service
     from omnipilot.web.snapshot import Snapshot
@@ -51,11 +47,6 @@ __all__ = [
     "store",
 ]  # fmt: skip
 
-POINTS: Final = ("q10", "q50", "q90", "lower", "upper")
-_COLUMNS: Final = (
-    "model", "gpu", "n_gpus", "precision", "isl", "osl", "concurrency", "engine",
-    "engine_version", "kv_dtype", "max_model_len", "gpu_mem_gb",
-)  # fmt: skip
 _COLLECTORS: Final = {"text/csv": "csv", "application/json": "rows"}
 
 
@@ -169,8 +160,8 @@ async def predict(request: Request) -> Response:
         if text.count(b"\n") > service.limits.rows + 1:
             raise ProblemError("too-large", f"at most {service.limits.rows:,} rows at a time")
     else:
-        text = _csv_of(_parsed(text))
-    return as_json(await service.run(_predicted, snapshot, text, slow=True))
+        text = csv_of(_parsed(text))
+    return as_json(await service.run(predicted, snapshot, text, slow=True))
 
 
 def _parsed(text: bytes) -> PredictBody:
@@ -191,76 +182,25 @@ def invalid(errors: Any) -> ProblemError:  # noqa: ANN401 - pydantic's own lists
     return ProblemError("invalid", first, extra={"errors": shown})
 
 
-def _csv_of(body: PredictBody) -> bytes:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for row in body.rows:
-        values = [getattr(row, name) for name in _COLUMNS]
-        writer.writerow(["" if value is None else value for value in values])
-    return buffer.getvalue().encode("utf-8", "replace")
-
-
-def _predicted(snapshot: Snapshot, text: bytes) -> dict[str, Any]:
-    rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="omnipilot-") as folder:
-        path = Path(folder) / "rows.csv"
-        path.write_bytes(text)
-        for batch in _batches(snapshot, path):
-            for i, (said, values) in enumerate(
-                zip(batch.verdicts, batch.values.tolist(), strict=True)
-            ):
-                points = iter(values)
-                rows.append(
-                    {
-                        "row": batch.first_row + i,
-                        "verdict": said.verdict,
-                        "supported": said.supported,
-                        "confidence": said.confidence,
-                        "reason": said.reason,
-                        "targets": {
-                            name: {p: _finite(next(points)) for p in POINTS}
-                            for name in TARGET_NAMES
-                        },
-                    }
-                )
-    return {"model_version": snapshot.version, "rows": rows}
-
-
-def _batches(snapshot: Snapshot, path: Path) -> Iterator[Batch]:
-    try:
-        yield from snapshot.advisor.predict(path)
-    except BadInputError as error:
-        raise _without_path(error, path) from error
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 async def models(request: Request) -> Response:
-    """List the cost models; the first one answers."""
+    """List the cost models of the site; the first one answers."""
     service = service_of(request)
-    return as_json({"models": await service.run(models_data, service.keeper.current)})
+    found = await service.run(learning.models, service, service.keeper.current, slow=True)
+    return as_json({"models": found})
 
 
-def models_data(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """The cost models; the one that answers first."""
-    from omnipilot.costmodel.bundle import base_model_path  # noqa: PLC0415 - seldom asked
-    from omnipilot.costmodel.predict import CostModel  # noqa: PLC0415 - same
-
-    found = [_model(snapshot.origin, snapshot.advisor.model, answers=True)]
-    if snapshot.origin != "base":
-        found.append(_model("base", CostModel.load(base_model_path()), answers=False))
-    return found
+async def ledger(request: Request) -> Response:
+    """Where every cost model of the site came from: fits, verdicts, promotions, rollbacks."""
+    service = service_of(request)
+    found = await service.run(learning.ledger, service, service.keeper.current, slow=True)
+    return as_json({"entries": found})
 
 
-def _model(name: str, model: Any, *, answers: bool) -> dict[str, Any]:  # noqa: ANN401 - any predictor
-    card = getattr(model, "card", {})
-    return {
-        "name": name, "version": model.version, "answers": answers, "rows": card.get("rows"),
-        "sources": sorted(card.get("sources", ())),
-    }  # fmt: skip
+async def drift(request: Request) -> Response:
+    """How the model that answers stands up to rows measured since: streams, alarms, what to do."""
+    service = service_of(request)
+    snapshot = service.keeper.current
+    return as_json(await service.run(learning.health, service, snapshot, slow=True))
 
 
 async def evaluate(request: Request) -> Response:
@@ -366,16 +306,11 @@ def _taken_in(snapshot: Snapshot, name: str, text: bytes, now_s: float) -> dict[
         try:
             report = import_file(Store.open(home), path, collect, now_s=now_s)
         except BadInputError as error:
-            raise _without_path(error, path) from error
+            raise without_path(error, path) from error
     return {
         "accepted": report.accepted, "duplicate": report.duplicate, "rejected": report.rejected,
         "by_reason": report.by_reason, "rejections": list(report.rejections),
     }  # fmt: skip
-
-
-def _without_path(error: BadInputError, path: Path) -> BadInputError:
-    """The same error; the place on this machine is nobody's business."""
-    return BadInputError(str(error).replace(str(path), "the body"))
 
 
 async def store(request: Request) -> Response:
