@@ -85,6 +85,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
              examples={JSON: PREDICT_EXAMPLE, CSV: _CSV_EXAMPLE}, schema=PredictBody,
              refusals=(422,)),
     Endpoint("GET", "/v1/models", handlers.models, schemas.ModelsAnswer),
+    Endpoint("GET", "/v1/ledger", handlers.ledger, schemas.LedgerAnswer),
+    Endpoint("GET", "/v1/drift", handlers.drift, schemas.DriftAnswer),
     Endpoint("GET", "/v1/evaluate", handlers.evaluate, schemas.EvaluateAnswer),
     Endpoint("GET", "/v1/catalog", handlers.catalog, schemas.CatalogAnswer),
     Endpoint("GET", "/v1/cluster", handlers.cluster, schemas.ClusterAnswer),

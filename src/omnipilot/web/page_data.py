@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import shlex
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from omnipilot.advisor.words import age_words, usd
+from omnipilot.learn.ledger import EVENTS
 from omnipilot.web.svg import Scale, term_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from omnipilot.advisor import Advisor, Question
     from omnipilot.advisor.cluster_now import ClusterNow
+    from omnipilot.advisor.learning_data import ModelEntry
     from omnipilot.advisor.probing import ProbeReport
+    from omnipilot.learn.ledger import Entry
 
 __all__ = [
-    "budget_of", "cluster_data", "gate_defaults", "ledger_rows", "probe_view", "script_data",
+    "budget_of", "cluster_data", "gate_defaults", "learning_view", "probe_view", "script_data",
 ]  # fmt: skip
 
 _MOST: Final = 40
@@ -77,10 +80,36 @@ def _wait(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def ledger_rows(home: Path) -> list[tuple[str, str, str, str]]:
-    """What the site's ledger of models says, newest first: when, event, model, verdict."""
-    del home
-    return []
+def learning_view(
+    models: Sequence[ModelEntry], entries: Sequence[Entry], health: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Models, ledger (newest first) and drift."""
+    return {
+        "models": [
+            (m.version, m.kind, m.answers, f"{m.rows:,}", f"{m.site_rows:,}", _share(m.mape),
+             _share(m.coverage), _when(m.fitted_s), m.verdict)
+            for m in models
+        ],
+        "ledger": [
+            (_when(e.at_s), e.event, EVENTS.get(e.event, ""), e.version or "shipped",
+             str(e.facts.get("reason", "")))
+            for e in reversed(entries[-_MOST:])
+        ],
+        "health": health,
+        "streams": [
+            (s["head"], s["kind"], s["level"] or "all", f"{s['rows']:,}", f"{s['above']:.0%}",
+             f"{s['below']:.0%}", f"{s['ratio']:.2f}", s["alarm"])
+            for s in health["streams"][:_MOST]
+        ],
+    }  # fmt: skip
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _when(at_s: float | None) -> str:
+    return "" if at_s is None else time.strftime("%Y-%m-%d %H:%M", time.gmtime(at_s))
 
 
 def gate_defaults(query: Mapping[str, str]) -> dict[str, Any]:

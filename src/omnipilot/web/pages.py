@@ -11,7 +11,7 @@ from fastapi import Request, Response
 
 from omnipilot.decide.profiles import PROFILES
 from omnipilot.domain import OmniPilotError
-from omnipilot.web import page_data
+from omnipilot.web import learning, page_data
 from omnipilot.web.asking import ASK_EXAMPLE, question_of
 from omnipilot.web.handlers import service_of
 from omnipilot.web.page_request import FIELDS, Asked, read_query
@@ -263,12 +263,14 @@ def _cluster(call: _Call) -> dict[str, Any]:
 
 
 def _models(call: _Call) -> dict[str, Any]:
-    from omnipilot.web.handlers import models_data  # noqa: PLC0415 - next to its use
-
-    card = getattr(call.snapshot.advisor.model, "card", {})
+    service, snapshot = call.service, call.snapshot
+    card = getattr(snapshot.advisor.model, "card", {})
     return {
-        "models": models_data(call.snapshot), "held_out": held_out_view(card),
-        "ledger": page_data.ledger_rows(call.snapshot.advisor.home),
+        "held_out": held_out_view(card),
+        **page_data.learning_view(
+            learning.models(service, snapshot), learning.ledger(service, snapshot),
+            learning.health(service, snapshot),
+        ),
     }  # fmt: skip
 
 

@@ -7,9 +7,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
-    "AdviceAnswer", "CatalogAnswer", "ClusterAnswer", "EvaluateAnswer", "ExplainAnswer",
-    "FitsAnswer", "IngestAnswer", "ModelsAnswer", "PredictAnswer", "PriorAnswer", "ProbeAnswer",
-    "ProblemAnswer", "ReadyAnswer", "StoreAnswer",
+    "AdviceAnswer", "CatalogAnswer", "ClusterAnswer", "DriftAnswer", "EvaluateAnswer",
+    "ExplainAnswer", "FitsAnswer", "IngestAnswer", "LedgerAnswer", "ModelsAnswer", "PredictAnswer",
+    "PriorAnswer", "ProbeAnswer", "ProblemAnswer", "ReadyAnswer", "StoreAnswer",
 ]  # fmt: skip
 
 
@@ -253,11 +253,46 @@ class PredictAnswer(_Answer):
 class ModelAnswer(_Answer):
     """One cost model."""
 
-    name: str
     version: str
+    kind: Literal["site", "base", "shipped"]
     answers: bool = Field(description="Whether it is the one that answers.")
-    rows: int | None
-    sources: list[str]
+    base: str
+    rows: int
+    site_rows: int
+    fitted_s: float | None
+    promoted_s: float | None
+    verdict: str = Field(description="Of the gate; empty where it was never judged.")
+    mape: float | None
+    coverage: float | None
+
+
+class LedgerEntryAnswer(_Answer):
+    """One line of the ledger; `facts` depend on the event."""
+
+    n: int
+    event: str
+    at_s: float
+    version: str
+    facts: dict[str, Any]
+    digest: str
+
+
+class LedgerAnswer(_Answer):
+    """The ledger, oldest entry first."""
+
+    entries: list[LedgerEntryAnswer]
+
+
+class DriftAnswer(_Answer):
+    """New rows against what was predicted of them."""
+
+    version: str
+    new_rows: int
+    alarms: list[dict[str, Any]]
+    streams: list[dict[str, Any]]
+    false_alarm_rate: float
+    engines: dict[str, str]
+    notes: list[str]
 
 
 class ModelsAnswer(_Answer):
