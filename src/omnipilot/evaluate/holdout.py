@@ -220,7 +220,7 @@ def hold_out(
     cache: Path | None = None,
 ) -> HeldOut:
     """Predict every tested row by a model that never saw its group; see :func:`fold_models`."""
-    data = dataset.data
+    head, data = question.head, dataset.data
     tested = question.mask(data)
     n = data.frame.n
     log, prior_log = np.full((n, 5), np.nan), np.full(n, np.nan)
@@ -232,7 +232,7 @@ def hold_out(
         rows = fold.test[tested[fold.test]]
         frame = data.frame.take(rows)
         prior = fold.model.physics.evaluate(frame)
-        answer = fold.model.log_quantiles(frame, prior, question.head.name)
+        answer = fold.model.log_quantiles(frame, prior, head.name)
         prior_log[rows] = prior.log[question.target]
         log[rows] = prior.log[question.target][:, None] + answer.log
         crossed[rows] = answer.crossed
