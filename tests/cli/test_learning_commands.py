@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from typing import TYPE_CHECKING
 
@@ -145,3 +147,22 @@ def test_explain_asks_for_what_it_needs_without_a_replay(
     code, _, err = call(capsys, "explain", "--model", "Qwen/Qwen2.5-7B-Instruct")
     assert code == 2
     assert "Missing option '--concurrency'" in err
+
+
+def test_rows_of_the_site_are_predicted_from_what_it_learned(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(capsys, "fit", "--home", str(home))
+    rows = home / "rows.csv"
+    line = "Qwen/Qwen2.5-7B-Instruct,vllm,H100,80,1,bf16,512,256,16"
+    rows.write_text(
+        "source,model,engine,gpu,gpu_mem_gb,n_gpus,precision,isl,osl,concurrency\n"
+        f"ours,{line}\n,{line}\nstranger,{line}\n"
+    )
+    code, out, _ = call(capsys, "predict", "--home", str(home), "--rows", str(rows))
+    assert code == 0
+    ours, site, stranger = (
+        float(row["output_tokens_per_s_q50"]) for row in csv.DictReader(io.StringIO(out))
+    )
+    assert ours == site != stranger
+    assert ours == pytest.approx(60.0 * 2.0 * 16**0.9, rel=0.15)

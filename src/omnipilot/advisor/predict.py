@@ -60,12 +60,15 @@ class RowPredictor:
     """Answers rows with a cost model, judging each distinct launch once.
 
     A launch that cannot start still gets the numbers it would have if it did, marked low: the
-    verdict is a column of its own and the caller's to act on.
+    verdict is a column of its own and the caller's to act on. Rows of the sources that the model
+    learned as the site's own are questions of the site.
     """
 
     def __init__(
         self, catalog: Catalog, model: Predictor, judge: Callable[[Scenario], FitVerdict]
     ) -> None:
+        card = getattr(model, "card", {})
+        self._own = frozenset(card.get("site", {}).get("sources", ()))
         self._builder = ScenarioBuilder(catalog)
         self._model = model
         self._judge = judge
@@ -119,6 +122,8 @@ class RowPredictor:
             return f"line {item.line}: {item.reason}"
         if not item.engine:
             item = replace(item, engine=DEFAULT_ENGINE)
+        if item.source in self._own:
+            item = replace(item, source="")
         key = (item.model, item.gpu, item.gpu_memory_gb, item.precision)
         if key in self._unknown:
             return self._unknown[key]
