@@ -269,7 +269,16 @@ def test_a_grid_on_slurm_survives_a_killed_driver_and_a_controller_that_is_down(
     assert planned["runs"] == 8
 
     def driver() -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "omnipilot", "bench", "run", str(plan), "--home", str(home)]
+        command = [
+            sys.executable,
+            "-m",
+            "omnipilot",
+            "bench",
+            "run",
+            str(plan),
+            "--home",
+            str(home),
+        ]
         with (home / "driver.log").open("ab") as log:
             return subprocess.Popen(
                 [*command, "--poll", "0.3"], env=slurm.environment, stdin=subprocess.DEVNULL,
