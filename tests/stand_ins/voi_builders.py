@@ -54,6 +54,10 @@ def brute_force_usd(asked: Stakes, probes: Sequence[int], draws: int = 200_000) 
     limits = False
     for q in asked.quantities:
         told = [p for p in probes if np.isfinite(q.noise_var[p])]
+        if not told:
+            if q.missed is not None and q.loss_usd is None:
+                kept *= 1.0 - q.missed[:, None]
+            continue
         at = asked.place[told]
         noisy = q.places[np.ix_(at, at)] + np.diag(q.noise_var[told])
         seen = rng.multivariate_normal(np.zeros(len(told)), noisy, draws).T
