@@ -65,6 +65,7 @@ class GpuNames:
 
     def __init__(self, entries: Sequence[GpuEntry]) -> None:
         self._entries = tuple(entries)
+        self._kinds = {entry.spec.kind: entry.spec for entry in entries}
         self._exact: dict[str, list[GpuEntry]] = {}
         self._by_chip: dict[str, list[GpuEntry]] = {}
         for entry in entries:
@@ -94,6 +95,8 @@ class GpuNames:
             >>> names.resolve("A100", memory_gb=40).kind
             'a100-40'
         """
+        if memory_gb is None and text in self._kinds:
+            return self._kinds[text]  # an advice asks hundreds of times by canonical kind
         if memory_gb is not None and not (math.isfinite(memory_gb) and memory_gb > 0):
             raise BadInputError(f"the memory of GPU '{text}' must be above 0 GB, got {memory_gb}")
         lowered = _RESOURCE.sub("", _IGNORED.sub(" ", text[:_LONGEST_NAME].lower()).strip())

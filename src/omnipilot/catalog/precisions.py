@@ -61,6 +61,8 @@ class Precisions:
             >>> load_precisions().resolve("torch.bfloat16").name
             'bf16'
         """
+        if text in self.weights:
+            return self.weights[text]
         return self.weights[_find(text, self.weight_names, "precision", tuple(self.weights))]
 
     def resolve_kv(self, text: str) -> KvDtype:
@@ -70,6 +72,8 @@ class Precisions:
             UnknownNameError: no format answers to it.
             AmbiguousNameError: it names two.
         """
+        if text in self.kv:
+            return self.kv[text]
         return self.kv[_find(text or "auto", self.kv_names, "KV-cache type", tuple(self.kv))]
 
 

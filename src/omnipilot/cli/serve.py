@@ -75,6 +75,13 @@ _MISSING = "the service needs the extra 'web': install omnipilot[web] (uv sync -
     "OMNIPILOT_LIVE=0 switches it off too.",
 )
 @click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Processes that answer; each keeps one core busy at most.",
+)
+@click.option(
     "--rate",
     type=Number(min=0),
     default=500.0,
@@ -98,6 +105,7 @@ def serve(
     writers: tuple[str, ...] | None,
     hosts: tuple[str, ...] | None,
     live: bool,
+    workers: int,
     rate: float,
     time_limit_s: float,
     home: Path | None,
@@ -113,6 +121,9 @@ def serve(
       omnipilot serve
       omnipilot serve --host 0.0.0.0 --auth token
     """
+    from omnipilot.cli.threads import single_threaded_algebra  # noqa: PLC0415 - keeps --help quick
+
+    single_threaded_algebra()
     try:
         from omnipilot.web.limits import Limits  # noqa: PLC0415 - keeps --help quick
         from omnipilot.web.server import ServeOptions  # noqa: PLC0415 - same
@@ -125,7 +136,7 @@ def serve(
         ServeOptions(
             home=home or default_home(), host=host, port=port, auth=auth,
             proxy_header=proxy_header, proxy_peers=proxy_peers, writers=writers or (),
-            hosts=hosts or (), live=live,
+            hosts=hosts or (), live=live, workers=workers,
             limits=Limits(per_s=rate, burst=max(1, round(2 * rate)), answer_s=time_limit_s),
         )
     )  # fmt: skip

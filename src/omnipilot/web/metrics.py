@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from bisect import bisect_left
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["METRICS", "Metric", "Metrics"]
 
@@ -49,7 +56,16 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("omnipilot_gpus_pending", "gauge", (), "GPUs that jobs in the queue wait for"),
     Metric("omnipilot_nodes_withheld", "gauge", ("why",), "nodes closed, or faulty"),
 )  # fmt: skip
-_BY_NAME: Final = {metric.name: metric for metric in METRICS}
+_ADDED: Final = frozenset(
+    metric.name for metric in METRICS if metric.kind == "counter" or "in_flight" in metric.name
+)
+
+
+class State(msgspec.Struct):
+    """The values of one worker."""
+
+    values: list[tuple[str, tuple[str, ...], float]]
+    histograms: list[tuple[str, tuple[str, ...], list[int], float]]
 
 
 @dataclass(slots=True)
@@ -61,7 +77,8 @@ class _Histogram:
 class Metrics:
     """The values of :data:`METRICS`; safe to use from several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared: Path | None = None) -> None:
+        self._shared = shared
         self._lock = threading.Lock()
         self._values: dict[str, dict[tuple[str, ...], float]] = {}
         self._histograms: dict[tuple[str, tuple[str, ...]], _Histogram] = {}
@@ -89,18 +106,57 @@ class Metrics:
         with self._lock:
             return self._values.get(name, {}).get(labels, 0.0)
 
-    def page(self) -> str:
-        """The text that Prometheus reads."""
-        lines = []
+    def publish(self) -> None:
+        """Let the other workers know the values; a folder that is full is no error."""
+        if self._shared is None:
+            return
+        path = self._shared / f"{os.getpid()}.json"
+        beside = path.with_suffix(".next")
+        with suppress(OSError):
+            beside.write_bytes(msgspec.json.encode(self._state()))
+            beside.replace(path)
+
+    def _state(self) -> State:
         with self._lock:
-            for metric in METRICS:
-                lines.append(f"# HELP {metric.name} {metric.meaning}")
-                lines.append(f"# TYPE {metric.name} {metric.kind}")
-                for labels, value in sorted(self._values.get(metric.name, {}).items()):
-                    lines.append(f"{metric.name}{_labels(metric, labels)} {_number(value)}")
-                for (name, labels), histogram in sorted(self._histograms.items()):
-                    if name == metric.name:
-                        lines += _histogram_lines(metric, labels, histogram)
+            return State(
+                [(name, labels, value) for name, found in self._values.items()
+                 for labels, value in found.items()],
+                [(name, labels, list(found.counts), found.total)
+                 for (name, labels), found in self._histograms.items()],
+            )  # fmt: skip
+
+    def _states(self) -> list[State]:
+        """This worker's values, and those that the others published last."""
+        states = [self._state()]
+        for path in sorted(self._shared.glob("*.json")) if self._shared else ():
+            if path.stem != str(os.getpid()):
+                with suppress(OSError, msgspec.MsgspecError):
+                    states.append(msgspec.json.decode(path.read_bytes(), type=State))
+        return states
+
+    def page(self) -> str:
+        """The text that Prometheus reads; of all workers together."""
+        values: dict[str, dict[tuple[str, ...], float]] = {}
+        histograms: dict[tuple[str, tuple[str, ...]], _Histogram] = {}
+        for state in self._states():
+            for name, labels, value in state.values:
+                found = values.setdefault(name, {})
+                # Workers see one cluster and one model: what is no count is not added up.
+                added = name in _ADDED
+                found[labels] = found.get(labels, 0.0) + value if added else value
+            for name, labels, counts, total in state.histograms:
+                histogram = histograms.setdefault((name, labels), _Histogram())
+                histogram.counts = [a + b for a, b in zip(histogram.counts, counts, strict=True)]
+                histogram.total += total
+        lines = []
+        for metric in METRICS:
+            lines.append(f"# HELP {metric.name} {metric.meaning}")
+            lines.append(f"# TYPE {metric.name} {metric.kind}")
+            for labels, value in sorted(values.get(metric.name, {}).items()):
+                lines.append(f"{metric.name}{_labels(metric, labels)} {_number(value)}")
+            for (name, labels), histogram in sorted(histograms.items()):
+                if name == metric.name:
+                    lines += _histogram_lines(metric, labels, histogram)
         return "\n".join(lines) + "\n"
 
 

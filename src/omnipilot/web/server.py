@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import socket
 import sys
+import tempfile
 import time
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
@@ -21,15 +24,16 @@ from omnipilot.web.limits import Limits
 from omnipilot.web.metrics import Metrics
 from omnipilot.web.snapshot import Keeper
 from omnipilot.web.tokens import TokenFile
+from omnipilot.web.workers import run_workers
 
 if TYPE_CHECKING:
     import asyncio
-    from pathlib import Path
 
 __all__ = ["ServeOptions", "make_service", "serve"]
 
 _LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 _GRACE_S: Final = 15
+_BACKLOG: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class ServeOptions:
         writers: names from the proxy that may write.
         hosts: further names that a request may say in Host.
         live: ask Slurm.
+        workers: processes that answer.
         limits: of requests.
     """
 
@@ -58,10 +63,13 @@ class ServeOptions:
     writers: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     live: bool = True
+    workers: int = 1
     limits: Limits = field(default_factory=Limits)
 
 
-def make_service(options: ServeOptions, journal: Journal | None = None) -> Service:
+def make_service(
+    options: ServeOptions, journal: Journal | None = None, shared: Path | None = None
+) -> Service:
     """The service, not started.
 
     Raises:
@@ -77,7 +85,7 @@ def make_service(options: ServeOptions, journal: Journal | None = None) -> Servi
     access.check_address(options.host)
     access.tokens.records()
     journal = journal or Journal(sys.stderr)
-    metrics = Metrics()
+    metrics = Metrics(shared)
     keeper = Keeper(options.home, options.live, time.time, journal, metrics)
     return Service(keeper, access, options.limits, metrics, journal, time.time)
 
@@ -138,10 +146,57 @@ def serve(options: ServeOptions) -> None:
         BadInputError: an address of the network without authentication.
         StateError: the port is taken, or the site's folder cannot be used.
     """
-    service = make_service(options)
-    # The first snapshot before the port opens: an unusable folder is one line, not a dead service.
-    service.keeper.start()
-    listener = _listen(options.host, options.port)
+    journal = Journal(sys.stderr)
+    if options.workers <= 1:
+        service = make_service(options, journal)
+        # The first snapshot before the port opens: an unusable folder is one line, not a service
+        # that answers nothing.
+        service.keeper.start()
+        with _listen(options.host, options.port) as listener:
+            _announce(service, options, listener)
+            _run(service, options, listener)
+        journal.write("stopped")
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="omnipilot-metrics-") as shared,
+        ExitStack() as opened,
+    ):
+        # Each worker has a socket of its own, opened here: what the kernel hands to the socket of
+        # a worker that died waits for the next one.
+        listeners = [opened.enter_context(_listen(options.host, options.port, shared=True))]
+        limits = replace(options.limits, per_s=options.limits.per_s / options.workers)
+        settled = replace(options, port=listeners[0].getsockname()[1], limits=limits)
+        first = make_service(settled, journal)
+        _ = first.keeper.current
+        listeners += [
+            opened.enter_context(_listen(settled.host, settled.port, shared=True))
+            for _ in range(1, options.workers)
+        ]
+        _announce(first, settled, listeners[0])
+
+        def work(i: int) -> None:
+            for other in (*listeners[:i], *listeners[i + 1 :]):
+                other.close()
+            service = make_service(settled, journal, Path(shared))
+            service.keeper.adopt(first.keeper.current)
+            service.keeper.start()
+            _run(service, settled, listeners[i])
+
+        run_workers(options.workers, work, journal)
+    journal.write("stopped")
+
+
+def _announce(service: Service, options: ServeOptions, listener: socket.socket) -> None:
+    address = listener.getsockname()
+    shown = f"[{address[0]}]" if ":" in address[0] else address[0]
+    service.journal.write(
+        "listening", url=f"http://{shown}:{address[1]}/", auth=options.auth,
+        workers=max(options.workers, 1), model_version=service.keeper.current.version,
+        origin=service.keeper.current.origin,
+    )  # fmt: skip
+
+
+def _run(service: Service, options: ServeOptions, listener: socket.socket) -> None:
     limits = options.limits
     config = uvicorn.Config(
         make_app(service, host_names(options)),
@@ -155,26 +210,19 @@ def serve(options: ServeOptions) -> None:
     logger.handlers[:] = [JournalHandler(service.journal)]
     logger.propagate = False
     logger.setLevel(logging.WARNING)
-    address = listener.getsockname()
-    shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-    service.journal.write(
-        "listening", url=f"http://{shown}:{address[1]}/", auth=options.auth,
-        model_version=service.keeper.current.version, origin=service.keeper.current.origin,
-    )  # fmt: skip
-    try:
-        uvicorn.Server(config).run(sockets=[listener])
-    finally:
-        listener.close()
-        service.journal.write("stopped")
+    uvicorn.Server(config).run(sockets=[listener])
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A socket that listens; ``shared`` lets others of this program listen on the same port."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host, port))
-        listener.listen(1024)
+        listener.listen(_BACKLOG)
     except OSError as error:
         raise StateError(
             f"cannot listen on {host} port {port}: {error.strerror or error}; choose --port"

@@ -114,6 +114,11 @@ class Keeper:
         """Whether there is a snapshot."""
         return self._current is not None
 
+    def adopt(self, snapshot: Snapshot) -> None:
+        """Begin with a snapshot that was made elsewhere."""
+        self._current = snapshot
+        self._tell(snapshot)
+
     def start(self) -> None:
         """Make the first snapshot and watch from then on.
 
@@ -159,6 +164,7 @@ class Keeper:
 
     def _watch(self) -> None:
         while not self._stop.wait(self.poll_s):
+            self.metrics.publish()
             try:
                 self.look()
             except Exception as error:  # noqa: BLE001 - the watch goes on whatever happens

@@ -1,0 +1,198 @@
+"""Load on the service: requests a second, latency, memory, and a promotion in the middle.
+
+Client and service share the machine. Every question is another one unless ``--repeat`` says
+otherwise, so that no answer is kept from before:
+
+    .venv/bin/python benchmarks/service_load.py --seconds 60
+    .venv/bin/python benchmarks/service_load.py --requests 100000 --repeat 200
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from omnipilot.costmodel.bundle import base_model_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MODEL = "Qwen/Qwen2.5-7B-Instruct"
+# Kinds and precisions of which 80 arms start for this model.
+GPUS = ("a100-40", "a100-80", "h100-80", "h200-141", "b200-180", "l40s-48", "a10g-24", "l4-24")
+PRECISIONS = ("bf16", "fp8", "gptq", "awq")
+
+
+def questions(repeat: int) -> Iterator[bytes]:
+    """Bodies without end; each is another question, or one of ``repeat``."""
+    n = 0
+    while True:
+        i = n % repeat if repeat else n
+        body = {
+            "model": MODEL, "concurrency": 1 + i % 997, "context_tokens": 2048 + (i // 997) % 997,
+            "gpus": GPUS, "precisions": PRECISIONS,
+        }  # fmt: skip
+        data = json.dumps(body).encode()
+        yield (
+            b"POST /v1/advise HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n" % len(data)
+        ) + data
+        n += 1
+
+
+class Load:
+    """Closed loop of some connections over one stream of questions."""
+
+    def __init__(self, port: int, repeat: int) -> None:
+        self.port = port
+        self.latencies_s: list[float] = []
+        self.faults: list[str] = []
+        self.versions: dict[str, int] = {}
+        self.arms: set[int] = set()
+        self._questions = questions(repeat)
+
+    async def run(self, connections: int, seconds: float, requests: int) -> float:
+        """Ask until the time is over or the number is reached; seconds that it took."""
+        self._until_s = time.perf_counter() + seconds if seconds else float("inf")
+        self._left = requests or sys.maxsize
+        began = time.perf_counter()
+        await asyncio.gather(*(self._one() for _ in range(connections)))
+        return time.perf_counter() - began
+
+    async def _one(self) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        while self._left > 0 and time.perf_counter() < self._until_s:
+            self._left -= 1
+            began = time.perf_counter()
+            writer.write(next(self._questions))
+            try:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(re.search(rb"content-length: (\d+)", head)[1])  # type: ignore[index]
+                body = await reader.readexactly(length)
+            except (OSError, asyncio.IncompleteReadError, TypeError) as error:
+                self.faults.append(repr(error))
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                continue
+            self.latencies_s.append(time.perf_counter() - began)
+            if not head.startswith(b"HTTP/1.1 200"):
+                self.faults.append(head.split(b"\r\n")[0].decode())
+                continue
+            version = re.search(rb'"model_version":"(\w+)"', body)
+            name = version[1].decode() if version else "?"
+            self.versions[name] = self.versions.get(name, 0) + 1
+            if len(self.latencies_s) % 500 == 1:
+                self.arms.add(len(json.loads(body)["ranked"]))
+        writer.close()
+
+
+def resident_mib(pid: int) -> float:
+    """Of the service and its workers, shared pages counted once."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    total_kib = 0
+    for process in (str(pid), *children):
+        text = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii")
+        total_kib += int(re.search(r"^Pss:\s+(\d+)", text, re.MULTILINE)[1])  # type: ignore[index]
+    return total_kib / 1024
+
+
+def processor_s(pid: int) -> float:
+    """Processor time of the service and its workers so far."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    ticks = 0
+    for process in (str(pid), *children):
+        fields = (
+            Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        )
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def start(home: Path, log: Path, workers: int) -> tuple[subprocess.Popen[bytes], int]:
+    """The service on a free port."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "omnipilot", "serve", "--port", "0", "--rate", "0",
+             "--no-live", "--workers", str(workers), "--home", str(home)],
+            stderr=out, stdout=out, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        )  # fmt: skip
+    for _ in range(300):
+        found = re.search(r'"url":"http://127.0.0.1:(\d+)/"', log.read_text(encoding="utf-8"))
+        if found:
+            return process, int(found[1])
+        time.sleep(0.1)
+    raise SystemExit(log.read_text(encoding="utf-8"))
+
+
+def promote(home: Path) -> None:
+    """Make a copy of the shipped bundle the one that answers, as a promotion does."""
+    folder = home / "bundles" / "copy"
+    shutil.copytree(base_model_path(), folder)
+    link = home / "bundles" / ".next"
+    link.symlink_to(folder.name)
+    link.replace(home / "bundles" / "current")
+
+
+async def measured(args: argparse.Namespace, port: int, pid: int, home: Path) -> Load:
+    warm = Load(port, args.repeat)
+    await warm.run(4, 0, 40)
+    load = Load(port, args.repeat)
+    before, busy_s = resident_mib(pid), processor_s(pid)
+    half = asyncio.create_task(_promote_later(home, args)) if args.promote else None
+    took_s = await load.run(args.connections, args.seconds, args.requests)
+    if half is not None:
+        await half
+    after, busy_s = resident_mib(pid), processor_s(pid) - busy_s
+    ordered = sorted(load.latencies_s)
+
+    def at(q: float) -> float:
+        return 1e3 * ordered[min(int(q * len(ordered)), len(ordered) - 1)]
+
+    print(f"{len(ordered):,} requests in {took_s:.1f} s at {args.connections} connections")
+    print(f"{len(ordered) / took_s:.1f} requests/s; p50 {at(0.5):.1f} ms, p99 {at(0.99):.1f} ms")
+    print(f"processor time of the service: {1e3 * busy_s / len(ordered):.1f} ms a request")
+    print(f"arms that start: {sorted(load.arms)}; model versions: {load.versions}")
+    print(f"resident memory {before:.0f} MiB before, {after:.0f} MiB after")
+    print(f"faults: {len(load.faults)} {load.faults[:3]}")
+    return load
+
+
+async def _promote_later(home: Path, args: argparse.Namespace) -> None:
+    await asyncio.sleep(args.seconds / 2 if args.seconds else 5)
+    promote(home)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--connections", type=int, default=16)
+    parser.add_argument("--seconds", type=float, default=0.0)
+    parser.add_argument("--requests", type=int, default=0)
+    parser.add_argument("--repeat", type=int, default=0, help="distinct questions; 0 for all")
+    parser.add_argument("--workers", type=int, default=2, help="processes of the service")
+    parser.add_argument("--promote", action="store_true", help="promote a bundle in the middle")
+    args = parser.parse_args()
+    if not args.seconds and not args.requests:
+        args.seconds = 30.0
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        process, port = start(home, home / "service.log", args.workers)
+        try:
+            load = asyncio.run(measured(args, port, process.pid, home))
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+    return 1 if load.faults else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
