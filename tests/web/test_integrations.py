@@ -14,7 +14,9 @@ import pytest
 from served_site import ASK, make_site
 
 from omnipilot.cli.serve import serve
+from omnipilot.web.endpoints import ENDPOINTS
 from omnipilot.web.metrics import METRICS
+from omnipilot.web.problems import PROBLEMS
 
 INTEGRATIONS = Path(__file__).resolve().parents[2] / "integrations"
 SUFFIXES = ("_bucket", "_sum", "_count")
@@ -81,3 +83,14 @@ def test_prometheus_s_own_checker_finds_no_fault_in_the_page(tmp_path: Path) -> 
         timeout=60,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_documentation_has_every_address_refusal_and_metric_of_the_service() -> None:
+    text = (INTEGRATIONS.parent / "docs" / "service.md").read_text(encoding="utf-8")
+    for endpoint in ENDPOINTS:
+        assert f"| `{endpoint.method} {endpoint.path}` |" in text
+    for problem in PROBLEMS.values():
+        assert problem.slug == "internal" or f"`{problem.slug}`" in text
+    for metric in METRICS:
+        assert f"| `{metric.name}`" in text
+        assert f"| {metric.meaning} |" in text

@@ -73,6 +73,13 @@ def test_an_abstention_is_an_answer_with_the_axis_and_the_rule_s_arm(tmp_path: P
     assert site.service.metrics.value("omnipilot_abstention_axes_total", "GPU kind") >= 1
 
 
+def test_as_many_arms_are_told_as_are_wanted(site: Site) -> None:
+    everything = site.client.post("/v1/advise", json=ASK).json()
+    few = site.client.post("/v1/advise", json=ASK | {"top": 3}).json()
+    assert few["ranked"] == everything["ranked"][:3]
+    assert few["infeasible"] == everything["infeasible"]
+
+
 def test_the_same_question_is_worked_out_once(site: Site) -> None:
     model = site.service.keeper.current.advisor.model
     first = site.client.post("/v1/advise", json=ASK).content

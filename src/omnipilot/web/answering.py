@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
@@ -116,12 +116,17 @@ class Service:
             self.metrics.add("omnipilot_answers_cached_total")
         return found  # type: ignore[return-value]
 
-    def advice_json(self, snapshot: Snapshot, question: Question) -> bytes:
-        """Advice as JSON, kept as such."""
-        key = ("json", snapshot.serial, *_key(question))
+    def advice_json(self, snapshot: Snapshot, question: Question, top: int | None = None) -> bytes:
+        """Advice as JSON, kept as such; ``top`` arms of it, all where None."""
+        key = ("json", snapshot.serial, top, *_key(question))
         found = self.kept.get(key)
         if found is None:
-            found = msgspec.json.encode(advice_data(self.advice(snapshot, question)))
+            advice = self.advice(snapshot, question)
+            if top is not None:
+                ranked = advice.recommendation.ranked[:top]
+                shown = replace(advice.recommendation, ranked=ranked)
+                advice = replace(advice, recommendation=shown)
+            found = msgspec.json.encode(advice_data(advice))
             self.kept.put(key, found)
         else:
             self.metrics.add("omnipilot_answers_cached_total")

@@ -12,7 +12,15 @@ from omnipilot.domain import ServingRequest, Slo
 if TYPE_CHECKING:
     from omnipilot.web.snapshot import Snapshot
 
-__all__ = ["AskBody", "FitsBody", "PredictBody", "ProbeBody", "launch_of", "question_of"]
+__all__ = [
+    "AdviseBody",
+    "AskBody",
+    "FitsBody",
+    "PredictBody",
+    "ProbeBody",
+    "launch_of",
+    "question_of",
+]
 
 MAX_TOKENS: Final = 100_000_000
 MAX_CONCURRENCY: Final = 10_000_000
@@ -96,6 +104,14 @@ class AskBody(_Body):
     )
     slo_penalty_usd_per_h: Usd | None = Field(
         None, description="What an hour of a missed SLO costs; the site's where left out."
+    )
+
+
+class AdviseBody(AskBody):
+    """A request, and how much of the answer is wanted."""
+
+    top: Annotated[int, Field(ge=1, le=1000)] | None = Field(
+        None, description="Arms told in full, best first; all where left out."
     )
 
 

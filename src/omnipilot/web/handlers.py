@@ -13,6 +13,7 @@ from omnipilot.advisor.answer_data import cluster_data, explanation_data
 from omnipilot.domain import BadInputError
 from omnipilot.web import learning
 from omnipilot.web.asking import (
+    AdviseBody,
     AskBody,
     FitsBody,
     PredictBody,
@@ -61,7 +62,7 @@ def as_json(value: object) -> Response:
     return Response(msgspec.json.encode(value), media_type="application/json")
 
 
-async def advise(request: Request, body: AskBody) -> Response:
+async def advise(request: Request, body: AdviseBody) -> Response:
     """Rank GPU kind, tensor parallel and precision for a model and a load.
 
     An abstention is an answer too: `abstention` then says which axis is outside what was measured,
@@ -70,7 +71,7 @@ async def advise(request: Request, body: AskBody) -> Response:
     service = service_of(request)
     snapshot = service.keeper.current
     question = question_of(body, snapshot)
-    content = await service.run(service.advice_json, snapshot, question)
+    content = await service.run(service.advice_json, snapshot, question, body.top)
     return Response(content, media_type="application/json")
 
 
