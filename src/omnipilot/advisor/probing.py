@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from omnipilot.advisor.advisor import Advisor
 from omnipilot.advisor.answer_data import arm_data
 from omnipilot.advisor.launching import LaunchOrder
 from omnipilot.advisor.probe_stakes import situation
+from omnipilot.advisor.words import usd
 from omnipilot.costmodel.predict import CostModel
 from omnipilot.decide.floors import with_floors
 from omnipilot.decide.gate import GateSettings, plan_probes
 from omnipilot.decide.probes import load_menu
 from omnipilot.domain import BadInputError
-from omnipilot.learn.dataset import build_dataset
-from omnipilot.store import Store, load_runs
 
 if TYPE_CHECKING:
     from omnipilot.advisor.probe_stakes import ProbeOption, Situation
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from omnipilot.domain import Arm
     from omnipilot.launch.spec import Software
 
-__all__ = ["ProbeReport", "probe", "probe_data", "probe_order", "stop_words"]
+__all__ = ["ProbeReport", "probe", "probe_data", "probe_order", "probe_sentence", "stop_words"]
 
 _LIKELY: Final = 0.02  # arms less likely to be taken afterwards are not listed
 _HISTORY: Final = "history.jsonl"
@@ -67,8 +68,8 @@ def probe(
 ) -> ProbeReport:
     """Decide what to measure before a request's decision.
 
-    Rows of the site's own store that the cost model does not know yet are taken into account, in
-    closed form.
+    Rows of the site's own store count at once, also those that came since the last fit: in closed
+    form.
 
     Args:
         advisor: the site.
@@ -83,7 +84,7 @@ def probe(
     model = advisor.model
     if not isinstance(model, CostModel):
         raise BadInputError("this cost model does not tell how its errors go together")
-    fitted, own_rows = _informed(advisor, with_floors(model.fitted))
+    fitted, own_rows = _informed(advisor, model.fitted)
     site = Advisor(advisor.home, model=replace(model, fitted=fitted))
     advice = site.advise(question)
     if not advice.recommendation.ranked:
@@ -94,21 +95,23 @@ def probe(
 
 
 def _informed(advisor: Advisor, fitted: FittedModel) -> tuple[FittedModel, int]:
-    """The model after the site's own rows, where its bundle has none of them."""
-    if fitted.local or not (advisor.home / _HISTORY).exists():
-        return fitted, 0
-    learned = set(fitted.envelope.novelty["source"])
-    # A question of the site itself has no source; neither have its own rows.
-    own = [
-        replace(run, source="")
-        for run in load_runs(Store(advisor.home))
-        if run.source not in learned
-    ]
-    try:
-        data = build_dataset(own, advisor.catalog).data
-    except BadInputError:  # not one usable row
-        return fitted, 0
-    return fitted.condition(data.frame, data.labels, cells=data.cells), data.frame.n
+    """The model with floors after the site's rows of today, and how many these are.
+
+    They are the rows that ``omnipilot fit`` would learn from, those that came since included, by
+    the same weights and without what was withheld.
+    """
+    if not (advisor.home / _HISTORY).exists():
+        return with_floors(fitted), 0
+    from omnipilot.advisor.learning import site_set  # noqa: PLC0415 - most sites ask without rows
+    from omnipilot.learn.registry import Registry  # noqa: PLC0415 - same
+
+    rows = site_set(advisor, fitted, Registry(advisor.home).ledger.entries(), {})
+    used = np.flatnonzero(rows.weight > 0.0)
+    if len(used) == 0:
+        return with_floors(fitted), 0
+    data = rows.data.take(used)
+    base = with_floors(replace(fitted, local={}))
+    return base.condition(data.frame, data.labels, data.weight, data.cells), len(used)
 
 
 def probe_order(
@@ -153,9 +156,24 @@ def stop_words(report: ProbeReport) -> str:
         option, arm = report.option(left), report.arm(left)
         words = (
             f"the best {'further ' if plan.probes else ''}probe, {option.probe.name} on "
-            f"{arm.label}, is worth {left.voi_usd:.3g} USD and costs {left.cost_usd:.3g} USD"
+            f"{arm.label}, is worth {usd(left.voi_usd)} USD and costs {usd(left.cost_usd)} USD"
         )
     return f"{plan.stop}: {words}"
+
+
+def probe_sentence(report: ProbeReport) -> str:
+    """Whether a probe pays, with the first one, in a sentence."""
+    plan = report.plan
+    if not plan.probes:
+        return f"No probe pays: {stop_words(report).partition(': ')[2]}."
+    first = plan.probes[0]
+    more = len(plan.probes) - 1
+    others = {0: "", 1: " and another one"}.get(more, f" and {more} others")
+    what = f"{report.option(first).probe.name} on {report.arm(first).label}{others}"
+    return (
+        f"A probe would pay: {what}, worth {usd(plan.gain_usd)} USD for {usd(plan.cost_usd)} USD; omnipilot probe plans and "
+        "makes it."
+    )
 
 
 def probe_data(report: ProbeReport) -> dict[str, Any]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from omnipilot.advisor import Advice, Question
+    from omnipilot.advisor.probing import ProbeReport
 
 
 def question_of(
@@ -71,8 +72,20 @@ def question_of(
 @request_options
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True,
               help="Arms that the table shows; JSON and CSV hold all.")  # fmt: skip
+@click.option(
+    "--probe",
+    "ask_probe",
+    is_flag=True,
+    help="Say too whether a short measurement first would pay; takes a moment more.",
+)
 @format_option("table", "json", "csv")
-def advise(home: Path | None, top: int, form: str, **options: Any) -> int:  # noqa: ANN401
+def advise(
+    home: Path | None,
+    top: int,
+    ask_probe: bool,
+    form: str,
+    **options: Any,  # noqa: ANN401 - the request's
+) -> int:  # fmt: skip
     """Rank GPU kind, tensor parallel and precision for a model and a load.
 
     Each arm that starts gets its predicted throughput and latencies with 80 % intervals, its
@@ -91,11 +104,17 @@ def advise(home: Path | None, top: int, form: str, **options: Any) -> int:  # no
     advisor, question = Advisor.open(home), question_of(**options)
     advice = advisor.advise(question)
     decision = remember(advisor, question, advice)
+    report = None
+    if ask_probe and advice.recommendation.ranked:
+        from omnipilot.advisor.probing import probe  # noqa: PLC0415 - only where asked
+
+        report = probe(advisor, question)
     if form == "table":
         _emit(advice, top)
+        _emit_probe(report)
         emit_decision(decision, advice.recommendation.model_version)
     else:
-        _emit_data(advice, form, decision)
+        _emit_data(advice, form, decision, report)
     return exits.OK if advice.recommendation.abstention is None else exits.ABSTAINED
 
 
@@ -111,6 +130,17 @@ def _emit(advice: Advice, top: int) -> None:
     table.emit_basis(advice)
 
 
+def _emit_probe(report: ProbeReport | None) -> None:
+    """Say whether a probe would pay, in a sentence."""
+    if report is None:
+        return
+    from omnipilot.advisor.probing import probe_sentence  # noqa: PLC0415 - only where asked
+    from omnipilot.cli.output import emit_heading, emit_lines  # noqa: PLC0415 - same
+
+    emit_heading("Measuring first")
+    emit_lines([probe_sentence(report)])
+
+
 def emit_decision(decision: str, version: str) -> None:
     """Say under which name the recommendation is kept, if it is."""
     if decision:
@@ -120,12 +150,17 @@ def emit_decision(decision: str, version: str) -> None:
         )
 
 
-def _emit_data(advice: Advice, form: str, decision: str) -> None:
+def _emit_data(advice: Advice, form: str, decision: str, report: ProbeReport | None) -> None:
     from omnipilot.advisor.answer_data import advice_data  # noqa: PLC0415 - only these need it
     from omnipilot.cli.advice_csv import CSV_HEADER, csv_rows  # noqa: PLC0415 - same
     from omnipilot.cli.output import emit_csv, emit_json  # noqa: PLC0415 - same
 
     if form == "json":
-        emit_json({**advice_data(advice), **({"decision_id": decision} if decision else {})})
+        data = {**advice_data(advice), **({"decision_id": decision} if decision else {})}
+        if report is not None:
+            from omnipilot.advisor.probing import probe_data  # noqa: PLC0415 - only where asked
+
+            data["probe"] = probe_data(report)
+        emit_json(data)
     else:
         emit_csv(CSV_HEADER, csv_rows(advice.recommendation))
