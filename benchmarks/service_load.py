@@ -4,7 +4,7 @@ Client and service share the machine. Every question is another one unless ``--r
 otherwise, so that no answer is kept from before:
 
     .venv/bin/python benchmarks/service_load.py --seconds 60
-    .venv/bin/python benchmarks/service_load.py --requests 100000 --repeat 200
+    .venv/bin/python benchmarks/service_load.py --requests 100000 --repeat 50 --top 10
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ GPUS = ("a100-40", "a100-80", "h100-80", "h200-141", "b200-180", "l40s-48", "a10
 PRECISIONS = ("bf16", "fp8", "gptq", "awq")
 
 
-def questions(repeat: int) -> Iterator[bytes]:
+def questions(repeat: int, top: int) -> Iterator[bytes]:
     """Bodies without end; each is another question, or one of ``repeat``."""
     n = 0
     while True:
         i = n % repeat if repeat else n
         body = {
             "model": MODEL, "concurrency": 1 + i % 997, "context_tokens": 2048 + (i // 997) % 997,
-            "gpus": GPUS, "precisions": PRECISIONS,
+            "gpus": GPUS, "precisions": PRECISIONS, **({"top": top} if top else {}),
         }  # fmt: skip
         data = json.dumps(body).encode()
         yield (
@@ -54,13 +54,13 @@ def questions(repeat: int) -> Iterator[bytes]:
 class Load:
     """Closed loop of some connections over one stream of questions."""
 
-    def __init__(self, port: int, repeat: int) -> None:
+    def __init__(self, port: int, repeat: int, top: int) -> None:
         self.port = port
         self.latencies_s: list[float] = []
         self.faults: list[str] = []
         self.versions: dict[str, int] = {}
         self.arms: set[int] = set()
-        self._questions = questions(repeat)
+        self._questions = questions(repeat, top)
 
     async def run(self, connections: int, seconds: float, requests: int) -> float:
         """Ask until the time is over or the number is reached; seconds that it took."""
@@ -144,9 +144,9 @@ def promote(home: Path) -> None:
 
 
 async def measured(args: argparse.Namespace, port: int, pid: int, home: Path) -> Load:
-    warm = Load(port, args.repeat)
+    warm = Load(port, args.repeat, args.top)
     await warm.run(4, 0, 40)
-    load = Load(port, args.repeat)
+    load = Load(port, args.repeat, args.top)
     before, busy_s = resident_mib(pid), processor_s(pid)
     half = asyncio.create_task(_promote_later(home, args)) if args.promote else None
     took_s = await load.run(args.connections, args.seconds, args.requests)
@@ -178,6 +178,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.0)
     parser.add_argument("--requests", type=int, default=0)
     parser.add_argument("--repeat", type=int, default=0, help="distinct questions; 0 for all")
+    parser.add_argument("--top", type=int, default=0, help="arms told in full; 0 for all")
     parser.add_argument("--workers", type=int, default=2, help="processes of the service")
     parser.add_argument("--promote", action="store_true", help="promote a bundle in the middle")
     args = parser.parse_args()

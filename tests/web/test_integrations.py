@@ -7,15 +7,18 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import click
 import pytest
 from served_site import ASK, make_site
 
+from omnipilot.advisor import Advisor
 from omnipilot.cli.serve import serve
 from omnipilot.web.endpoints import ENDPOINTS
 from omnipilot.web.metrics import METRICS
+from omnipilot.web.pages import PAGES
 from omnipilot.web.problems import PROBLEMS
 
 INTEGRATIONS = Path(__file__).resolve().parents[2] / "integrations"
@@ -94,3 +97,32 @@ def test_the_documentation_has_every_address_refusal_and_metric_of_the_service()
     for metric in METRICS:
         assert f"| `{metric.name}`" in text
         assert f"| {metric.meaning} |" in text
+
+
+@pytest.mark.parametrize(
+    ("library", "command", "extra"), [("fastapi", "serve", "web"), ("mcp", "mcp", "mcp")]
+)
+def test_a_missing_extra_is_one_line_that_says_what_to_install(
+    library: str, command: str, extra: str
+) -> None:
+    code = (
+        f"import sys; sys.modules['{library}'] = None\n"
+        f"from omnipilot.cli.app import main; main(['{command}'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode != 0
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert f"omnipilot[{extra}]" in lines[0]
+
+
+def test_every_page_is_made_from_the_base_model_on_a_fresh_machine(tmp_path: Path) -> None:
+    site = make_site(tmp_path / "nothing-here", open_advisor=Advisor)
+    query = {name: str(value) for name, value in ASK.items()} | {"precisions": "bf16"}
+    for page in PAGES:
+        answer = site.client.get(page.path, params=query)
+        assert answer.status_code == 200, page.path
+        assert "<h1" in answer.text
+    assert site.service.metrics.value("omnipilot_requests_total", "/", "GET", "200") == 1
