@@ -171,8 +171,8 @@ def probe_sentence(report: ProbeReport) -> str:
     others = {0: "", 1: " and another one"}.get(more, f" and {more} others")
     what = f"{report.option(first).probe.name} on {report.arm(first).label}{others}"
     return (
-        f"A probe would pay: {what}, worth {usd(plan.gain_usd)} USD for {usd(plan.cost_usd)} USD; omnipilot probe plans and "
-        "makes it."
+        f"A probe would pay: {what}, worth {usd(plan.gain_usd)} USD for {usd(plan.cost_usd)} USD; "
+        "omnipilot probe plans and makes it."
     )
 
 
