@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from made_rows import made
 
+from omnipilot.cli.app import run
 from omnipilot.costmodel.bundle import base_model_path, load_bundle
 from omnipilot.domain.errors import UsageError
 from omnipilot.evaluate import probe_decisions as module
@@ -21,6 +23,7 @@ from omnipilot.evaluate.probe_report import probe_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from omnipilot.costmodel.fitted import FittedModel
     from omnipilot.learn.dataset import Dataset
@@ -139,6 +142,34 @@ def test_the_document_has_its_keys_and_adds_up() -> None:
     hours = 24.0
     saved = figures["regret_usd_per_h"]["no_probe"] - figures["regret_usd_per_h"]["chosen"]
     assert gain == pytest.approx(hours * saved - figures["probe_cost_usd"])
+
+
+@pytest.mark.usefixtures("one_fold")
+def test_the_gate_makes_no_probe_where_none_pays() -> None:
+    brief = replace(TERMS, hours=1e-6)
+    (found,) = judge_groups(made(), Holdout("output_tokens_per_s", "model"), 1, brief)
+    assert found.probes["chosen"].tolist() == [1.0] * 5
+    assert found.probes["as_it_pays"].tolist() == [0.0] * 5
+    assert found.cost_usd["as_it_pays"].tolist() == [0.0] * 5
+    assert found.utility_usd["as_it_pays"].tolist() == found.utility_usd["no_probe"].tolist()
+    (found,) = result("model")
+    assert found.probes["as_it_pays"].sum() > 0
+
+
+@pytest.mark.usefixtures("one_fold")
+def test_the_table_of_the_command_shows_every_policy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("omnipilot.learn.dataset.read_runs", lambda _: [])
+    monkeypatch.setattr("omnipilot.learn.dataset.build_dataset", lambda *_: made())
+    arguments = ["evaluate", "probes", "--data", str(tmp_path), "--probes", "1"]
+    assert run([*arguments, "--home", str(tmp_path)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for words in ("no probe", "1 random", "1 chosen by the gate", "that the gate says pay"):
+        assert words in text
+    assert "errors of the hidden rows: MAPE" in text
+    assert run([*arguments, "--home", str(tmp_path), "--format", "json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) >= KEYS
 
 
 @pytest.mark.usefixtures("one_fold")

@@ -29,7 +29,7 @@ from omnipilot.cli.threads import single_threaded_algebra
 @click.option("--vendor", default="", help="Only GPUs of this vendor, such as nvidia.")
 @click.option(
     "--probes", type=click.IntRange(1, 50), default=2, show_default=True, metavar="K",
-    help="Rows of each hidden group that are revealed.",
+    help="Hidden arms that are measured before each decision.",
 )  # fmt: skip
 @click.option(
     "--value-per-token", type=NOT_NEGATIVE, metavar="USD", default=1e-6, show_default=True,
@@ -55,9 +55,9 @@ def probes(
 ) -> int:
     """Hide a model or GPU kind, probe, decide, and look at what was measured.
 
-    Each group is asked of a cost model that never saw it; K of its measured rows are revealed,
-    none, at random or as the gate chooses, and every workload cell is decided. Regrets are shares
-    of the best arm's revenue, net utilities USD a decision with the probes paid.
+    Each group is asked of a cost model that never saw it. Before a workload cell is decided, K of
+    its hidden arms are measured: none, random ones, or those that the gate chooses. Regrets are
+    shares of the best arm's revenue, net utilities USD a decision with the probes paid.
 
     \b
     Example:
@@ -97,21 +97,20 @@ def _emit_table(figures: dict[str, Any]) -> None:
         f"{figures['cells']} decisions of {figures['groups']} hidden groups ({figures['split']}s), "
         f"{k} probes each"
     )
-    names = {"no_probe": "no probe", "random": f"{k} random", "chosen": f"{k} chosen by the gate"}
-    mape = figures["mape_by_probes"]
-    last = {
-        "no_probe": mape["chosen"][0], "random": mape["random"][-1], "chosen": mape["chosen"][-1]
+    made = figures["probes_as_it_pays"]
+    names = {
+        "no_probe": "no probe", "random": f"{k} random", "chosen": f"{k} chosen by the gate",
+        "as_it_pays": f"{made:.1f} that the gate says pay",
     }  # fmt: skip
     output.emit_table(
         [output.Column("policy"), *(
-            output.Column(name, number=True)
-            for name in ("regret", "interval", "net USD", "MAPE of the rest")
+            output.Column(name, number=True) for name in ("regret", "interval", "net USD")
         )],
         [
             [
                 words, f"{figures[f'regret_{p}']:.4f}",
                 "{:.4f} to {:.4f}".format(*figures[f"regret_{p}_ci"]),
-                f"{figures[f'net_utility_{p}']:,.2f}", f"{last[p]['mape']:.1%}",
+                f"{figures[f'net_utility_{p}']:,.2f}",
             ]
             for p, words in names.items()
         ],
@@ -127,6 +126,12 @@ def _emit_table(figures: dict[str, Any]) -> None:
         f"they cost {figures['probe_cost_usd']:.2f} USD a decision and "
         + (f"pay from {hours:.2g} h on" if hours is not None else "do not pay")
     )
+    mape = figures["mape_by_probes"]
+    click.echo(
+        f"errors of the hidden rows: MAPE {mape['chosen'][0]['mape']:.1%}, "
+        f"{mape['chosen'][-1]['mape']:.1%} once {k} telling rows of a group are known, "
+        f"{mape['random'][-1]['mape']:.1%} with random ones"
+    )
     output.emit_table(
         [output.Column("hidden"), *(
             output.Column(name, number=True)
@@ -135,7 +140,8 @@ def _emit_table(figures: dict[str, Any]) -> None:
         [
             [
                 name, f"{g['decisions']:,}",
-                *(f"{g['regret'][p]:.4f}" if g["decisions"] else "-" for p in names),
+                *(f"{g['regret'][p]:.4f}" if g["decisions"] else "-"
+                  for p in ("no_probe", "random", "chosen")),
                 f"{g['mape']['chosen'][0]:.1%}", f"{g['mape']['chosen'][-1]:.1%}",
             ]
             for name, g in figures["per_group"].items()

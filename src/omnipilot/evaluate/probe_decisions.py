@@ -3,8 +3,9 @@
 Each hidden group (a model or GPU kind in one source) is asked of a cost model that never saw it.
 
 Decisions: every workload cell is a request of its own. Before it is decided K of its hidden arms
-are measured: none, random ones, or those that the gate chooses (one probe after another, looking
-ahead to the last). The arm that is then taken is compared with the best one as measured.
+are measured: none, K random ones, the K that the gate chooses (one after another, looking ahead to
+the last), or only as many of these as the gate says pay. The arm that is then taken is compared
+with the best one as measured.
 
 Errors: K rows of the whole group are revealed, at random or those that take most off the
 expected errors, and the other rows are predicted.
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from omnipilot.decide.gate import ProbePlan
     from omnipilot.evaluate.decision_cells import DecisionCell
     from omnipilot.evaluate.holdout import Fold, Holdout
     from omnipilot.learn.dataset import Dataset
@@ -54,7 +56,8 @@ RANDOM_DRAWS: Final = 20
 MOST_CANDIDATES: Final = 300
 _LOOK_AHEAD: Final = 3
 WHOLE_BENCHMARK: Final = "full-cell"
-NO_PROBE, RANDOM, CHOSEN = "no_probe", "random", "chosen"
+NO_PROBE, RANDOM, CHOSEN, AS_IT_PAYS = "no_probe", "random", "chosen", "as_it_pays"
+POLICIES: Final = (NO_PROBE, RANDOM, CHOSEN, AS_IT_PAYS)
 _NOT_WORTH_USD: Final = 1e-9
 
 
@@ -76,10 +79,11 @@ class Terms:
 class GroupResult:
     """One hidden group; figures by policy.
 
-    ``regret_usd_per_h``, ``revenue_frac``, ``utility_usd`` (over the hours) and ``cost_usd`` of the
-    probes have one entry a decision (n,). ``ape`` holds the errors of the hidden rows after 0, 1, …
-    probes of the group (probes + 1, n_hidden), NaN where a row was revealed. Random ones are means
-    over draws. ``cells`` names the workload cell of each hidden row; ``probed`` what was revealed.
+    ``regret_usd_per_h``, ``revenue_frac``, ``utility_usd`` (over the hours), and ``cost_usd`` and
+    number of ``probes`` have one entry a decision (n,). ``ape`` holds the errors of the hidden rows
+    after 0, 1, … probes of the group (probes + 1, n_hidden), NaN where a row was revealed. Random
+    ones are means over draws. ``cells`` names the workload cell of each hidden row; ``probed`` what
+    was revealed.
     """
 
     name: str
@@ -88,6 +92,7 @@ class GroupResult:
     revenue_frac: Mapping[str, FloatArray]
     utility_usd: Mapping[str, FloatArray]
     cost_usd: Mapping[str, FloatArray]
+    probes: Mapping[str, FloatArray]
     ape: Mapping[str, FloatArray]
     cells: NDArray[np.str_]
     probed: tuple[str, ...]
@@ -179,9 +184,7 @@ class _Judge:
             for _ in range(self._terms.random_draws)
         ]
         each = [self._decide(cell, probes, rng) for cell in self._cells]
-        table = {
-            p: np.array([e[p] for e in each]).reshape(-1, 4).T for p in (NO_PROBE, RANDOM, CHOSEN)
-        }
+        table = {p: np.array([e[p] for e in each]).reshape(-1, 5).T for p in POLICIES}
         return GroupResult(
             name=group.name,
             decisions=len(each),
@@ -189,6 +192,7 @@ class _Judge:
             revenue_frac={p: t[1] for p, t in table.items()},
             utility_usd={p: t[2] for p, t in table.items()},
             cost_usd={p: t[3] for p, t in table.items()},
+            probes={p: t[4] for p, t in table.items()},
             ape={RANDOM: self._errors(draws, probes), CHOSEN: self._errors([revealed], probes)},
             cells=self._dataset.data.cells[group.rows[group.hidden]],
             probed=tuple(self._label(i) for i in revealed),
@@ -208,7 +212,7 @@ class _Judge:
     def _decide(
         self, cell: DecisionCell, probes: int, rng: np.random.Generator
     ) -> dict[str, FloatArray]:
-        """Regret, its share of the revenue, utility and cost of one decision by policy (4,)."""
+        """Regret, its revenue share, utility, cost and probes of a decision by policy (5,)."""
         menu = self._menu(cell)
         count = min(probes, len(menu))
         sets = [list(s) for s in itertools.combinations(menu, count)]
@@ -216,11 +220,13 @@ class _Judge:
             at = rng.choice(len(sets), self._terms.random_draws, replace=False)
             sets = [sets[i] for i in at]
         repeats = self._repeats(cell)
-        chosen = self._by_gate(cell, np.array(menu), count, repeats)
+        chosen = self._by_gate(cell, np.array(menu), count, repeats, all_of_them=True)
+        paying = self._by_gate(cell, np.array(menu), count, repeats, all_of_them=False)
         return {
             NO_PROBE: self._outcome(cell, [], repeats),
             RANDOM: np.mean([self._outcome(cell, s, repeats) for s in sets], axis=0),
             CHOSEN: self._outcome(cell, chosen, repeats),
+            AS_IT_PAYS: self._outcome(cell, paying, repeats),
         }
 
     def _outcome(
@@ -235,7 +241,7 @@ class _Judge:
         return np.array(
             [
                 out.regret_usd_per_h[0], out.revenue_frac[0], self._terms.hours * earned,
-                self._costs_usd(revealed).sum(),
+                self._costs_usd(revealed).sum(), float(len(revealed)),
             ]
         )  # fmt: skip
 
@@ -290,38 +296,36 @@ class _Judge:
         menu: NDArray[np.int64],
         probes: int,
         repeats: Mapping[int, list[int]],
+        *,
+        all_of_them: bool,
     ) -> list[int]:
-        """Arms that the gate measures, one after another, each plan made with what was told."""
+        """Arms that the gate measures, one after another, each plan made with what was told.
+
+        Where not ``all_of_them`` are wanted, it stops where no further one pays.
+        """
         costs = self._costs_usd(menu.tolist())
         revealed: list[int] = []
         for k in range(probes):
             log, covariance = self._group.after([r for i in revealed for r in repeats[i]])
             free = ~np.isin(menu, revealed)
-            ahead = GateSettings(
-                depth=min(_LOOK_AHEAD, probes - k), budget_node_h=np.inf, epsilon_usd=0.0
-            )
+            ahead = GateSettings(depth=min(_LOOK_AHEAD, probes - k), budget_node_h=np.inf)
             told = self._told(cell, log)
-            found = self._plan(told, covariance, menu[free], costs[free], ahead)
+            stakes = self._stakes(told, covariance, menu[free], costs[free])
+            plan = plan_probes(stakes, ahead)
+            if not plan.probes and not all_of_them:
+                break
+            found = self._best(plan, menu[free])
             if found is None:  # nothing to gain: learn what there is to learn
                 found = self._group.most_telling(covariance, menu[free])
             revealed.append(found)
         return revealed
 
-    def _plan(
-        self,
-        cell: DecisionCell,
-        covariance: FloatArray,
-        menu: NDArray[np.int64],
-        costs: FloatArray,
-        ahead: GateSettings,
-    ) -> int | None:
-        """The gate's next probe; None where there is nothing to gain."""
-        plan = plan_probes(self._stakes(cell, covariance, menu, costs), ahead)
-        if plan.probes:
-            return int(menu[plan.probes[0].probe])
-        if plan.rejected is not None and plan.rejected.voi_usd > _NOT_WORTH_USD:
-            return int(menu[plan.rejected.probe])
-        return None
+    def _best(self, plan: ProbePlan, menu: NDArray[np.int64]) -> int | None:
+        """The plan's first probe, or the best that does not pay; None where nothing is gained."""
+        best = plan.probes[0] if plan.probes else plan.rejected
+        if best is None or best.voi_usd <= _NOT_WORTH_USD:
+            return None
+        return int(menu[best.probe])
 
     def _stakes(
         self,

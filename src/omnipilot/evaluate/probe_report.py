@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from omnipilot.evaluate.probe_decisions import CHOSEN, NO_PROBE, RANDOM
+from omnipilot.evaluate.probe_decisions import AS_IT_PAYS, CHOSEN, NO_PROBE, POLICIES, RANDOM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 _RESAMPLES: Final = 2000
-_POLICIES: Final = (NO_PROBE, RANDOM, CHOSEN)
 
 
 def probe_document(
@@ -40,11 +39,9 @@ def probe_document(
     rng = np.random.default_rng(question.seed)
     n = sum(r.decisions for r in decided)
     drawn = rng.integers(n, size=(_RESAMPLES, n))
-    share = {p: np.concatenate([r.revenue_frac[p] for r in decided]) for p in _POLICIES}
-    regret = {p: np.concatenate([r.regret_usd_per_h[p] for r in decided]) for p in _POLICIES}
-    net = {
-        p: np.concatenate([r.utility_usd[p] - r.cost_usd[p] for r in decided]) for p in _POLICIES
-    }
+    share = {p: np.concatenate([r.revenue_frac[p] for r in decided]) for p in POLICIES}
+    regret = {p: np.concatenate([r.regret_usd_per_h[p] for r in decided]) for p in POLICIES}
+    net = {p: np.concatenate([r.utility_usd[p] - r.cost_usd[p] for r in decided]) for p in POLICIES}
     keys: dict[str, Any] = {}
     for name, values in share.items():
         keys |= _both(f"regret_{name}", values, drawn)
@@ -52,6 +49,7 @@ def probe_document(
         keys |= _both(f"net_utility_{name}", values, drawn)
     gained = net[CHOSEN] - net[NO_PROBE]
     saved = regret[NO_PROBE] - regret[CHOSEN]
+    made = np.concatenate([r.probes[AS_IT_PAYS] for r in decided])
     paid = float(np.concatenate([r.cost_usd[CHOSEN] for r in decided]).mean())
     return {
         "split": question.split,
@@ -66,7 +64,7 @@ def probe_document(
         "cells": n,
         **keys,
         "regret_usd_per_h": {
-            k: v for p in _POLICIES for k, v in _both(p, regret[p], drawn).items()
+            k: v for p in POLICIES for k, v in _both(p, regret[p], drawn).items()
         },
         "reduction": {
             "of_no_probe": _reduction(share, NO_PROBE, drawn),
@@ -75,6 +73,8 @@ def probe_document(
             "of_random_usd": _reduction(regret, RANDOM, drawn),
         },
         **_both("net_gain", gained, drawn),
+        **_both("net_gain_as_it_pays", net[AS_IT_PAYS] - net[NO_PROBE], drawn),
+        **_both("probes_as_it_pays", made, drawn),
         "probe_cost_usd": paid,
         "pays_from_hours": paid / float(saved.mean()) if saved.mean() > 0 else None,
         "mape_by_probes": {
@@ -135,7 +135,7 @@ def _errors(
 
 def _group(r: GroupResult, probes: int) -> dict[str, Any]:
     def mean(values: Mapping[str, FloatArray]) -> dict[str, float | None]:
-        return {p: float(values[p].mean()) if r.decisions else None for p in _POLICIES}
+        return {p: float(values[p].mean()) if r.decisions else None for p in POLICIES}
 
     return {
         "decisions": r.decisions,
