@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from served_site import ASK, Site, make_site
+from served_site import ASK, ROWS, Site, make_site
 from stand_in import StandInModel
 
 from omnipilot.advisor import Advisor
@@ -113,6 +113,13 @@ def test_the_cluster_is_read_anew_every_ten_seconds(site: Site, clock: list[floa
     after = site.service.keeper.current
     assert after.now_s == clock[0]
     assert after.advisor.model is before.advisor.model
+    # Nothing moved: answers given before hold on.
+    assert after.serial == before.serial
+    headers = {"content-type": "text/csv"} | site.token("writer", "write")
+    assert site.client.post("/v1/rows", content=ROWS, headers=headers).json()["accepted"] == 1
+    clock[0] += 10.5
+    assert site.service.keeper.look()
+    assert site.service.keeper.current.serial == before.serial + 1
     assert version(site) == "stand-in"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from omnipilot.advisor import Advisor, Question
 from omnipilot.advisor.site_stamp import stamp_of
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from omnipilot.advisor.cluster_now import ClusterNow
     from omnipilot.advisor.site_stamp import Stamp
     from omnipilot.web.journal import Journal
     from omnipilot.web.metrics import Metrics
@@ -59,7 +60,7 @@ class Snapshot:
         """Whose the cost model is: "site", or "base" for the shipped one."""
         return "site" if (self.advisor.home / "bundles" / "current").exists() else "base"
 
-    def cluster(self) -> Any:  # noqa: ANN401 - what the advisor knows of the cluster
+    def cluster(self) -> ClusterNow:
         """What is known of the cluster; read already."""
         return self.advisor.cluster(cluster_question(self.now_s, live=self.live))
 
@@ -67,6 +68,15 @@ class Snapshot:
 def cluster_question(now_s: float, *, live: bool) -> Question:
     """A question that needs the cluster only."""
     return Question(ServingRequest(_MODEL_OF_NOTHING, 1, 2, 1, 1), live=live, now_s=now_s)
+
+
+def _unmoved(before: ClusterNow, now: ClusterNow) -> bool:
+    if before.view is not None or now.view is not None:
+        return False
+    old, new = before.digest, now.digest
+    return (old.run_bytes, old.job_bytes, before.notes) == (
+        new.run_bytes, new.job_bytes, now.notes,
+    )  # fmt: skip
 
 
 @dataclass
@@ -188,8 +198,11 @@ class Keeper:
         except OmniPilotError as error:
             self.journal.write("cluster not read", "error", reason=str(error)[:300])
             return
+        # Answers hold on where nothing that they rest on has moved: without a cluster's state that
+        # is what the logs say.
+        same = _unmoved(before.cluster(), advisor.cluster(cluster_question(now_s, live=self.live)))
         self._current = Snapshot(
-            advisor, now_s, before.loaded_s, before.stamp, self.live, before.serial + 1
+            advisor, now_s, before.loaded_s, before.stamp, self.live, before.serial + (not same)
         )
         self._tell(self._current)
 
