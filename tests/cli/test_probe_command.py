@@ -74,8 +74,10 @@ def test_a_local_probe_updates_the_decision_with_its_rows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     venv = vllm_stand_in.install(tmp_path / "venv")
-    code = run(["probe", *REQUEST, *A_WEEK, "--local", "--venv", str(venv), "--home",
-                str(tmp_path / "home"), "--format", "json"])  # fmt: skip
+    # At a rate that the GPUs could serve: an impossible one would be screened out.
+    code = run(["probe", *REQUEST, *A_WEEK, "--local", "--venv", str(venv), "--env",
+                "STAND_IN_REQUEST_S=1.0", "--home", str(tmp_path / "home"), "--format",
+                "json"])  # fmt: skip
     answer = said(capsys)
     assert code == 0
     made = answer["run"]
