@@ -154,6 +154,7 @@ def test_a_site_with_many_cells_sizes_its_own_band() -> None:
 
 
 def test_the_variances_of_planted_errors_are_found() -> None:
+    pytest.importorskip("scipy", reason="training needs scipy (extra 'fit')")
     frame = made().data.frame
     rng = np.random.default_rng(1)
     kind = rng.standard_normal(len(frame.levels["gpu_kind"]))[frame.codes["gpu_kind"]]

@@ -63,6 +63,7 @@ def test_a_head_whose_rows_are_all_one_cell_is_left_to_the_prior(
     def untuned(*_: object, **__: object) -> Hyperparameters:
         return Hyperparameters(np.asarray([t.sd for t in KERNEL_TERMS]), (1.0, 1.0), 0.08, {})
 
+    pytest.importorskip("scipy", reason="training needs scipy (extra 'fit')")
     monkeypatch.setattr(module, "tune", untuned)
     data = made().data.take(np.arange(20))
     one_cell = replace(data, cells=np.full(20, "only"))
@@ -77,6 +78,7 @@ def test_progress_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object, **__: object) -> None:
         raise InterruptedError
 
+    pytest.importorskip("scipy", reason="training needs scipy (extra 'fit')")
     said: list[str] = []
     monkeypatch.setattr(module, "tune", stop)
     with pytest.raises(InterruptedError):

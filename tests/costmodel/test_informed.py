@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from costmodel_builders import made, prior_of
 
 from omnipilot.costmodel.conformal import NOMINAL_COVERAGE, interval
@@ -10,6 +11,8 @@ from omnipilot.costmodel.deviation import LEFT_EDGES, Deviation
 from omnipilot.costmodel.informed import calibrate_informed
 from omnipilot.costmodel.novelty import NOVELTY
 from omnipilot.costmodel.spread import fit_spread
+
+pytest.importorskip("catboost", reason="training needs catboost (extra 'fit')")
 
 MODEL = next(n for n in NOVELTY if n.name == "model")
 

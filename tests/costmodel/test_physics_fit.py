@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from omnipilot.costmodel.frame import Frame
 
+pytest.importorskip("scipy", reason="training needs scipy (extra 'fit')")
+
 
 def rows() -> tuple[Frame, dict[str, NDArray[np.float64]]]:
     """300 questions and the labels that the planted parameters give exactly."""
