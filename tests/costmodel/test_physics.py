@@ -37,7 +37,8 @@ ROUND = {
     "sequence_overhead_s": 1e-5, "allreduce_latency_s": 1e-5, "link_bandwidth_eff": 0.5,
     "prefill_overhead_s": 1e-3, "moe_read_frac": 1.0, "tpot_prefill_frac": 0.5,
     "ttft_queue_frac": 0.5, "ttft_overhead_s": 0.01, "kv_wait_frac": 0.5,
-    "media_overhead_s": 0.05, "moe_layer_frac": 0.5, "moe_weight_eff": 0.5, "moe_compute_eff": 0.8,
+    "media_overhead_s": 0.05, "kv_output_frac": 1.0,
+    "moe_layer_frac": 0.5, "moe_weight_eff": 0.5, "moe_compute_eff": 0.8,
     "mla_kv_eff": 2.0, "allreduce_hop_frac": 0.5, "idle_power_frac": 0.2,
     "memory_power_frac": 0.4, "compute_power_frac": 0.6,
 }  # fmt: skip
@@ -119,6 +120,18 @@ def test_capacity_is_what_memory_leaves_for_whole_sequences() -> None:
     assert a["kv_cache_peak_frac"] == 1.0
     few = answer(replace(question, concurrency=capacity / 4))
     assert few["kv_cache_peak_frac"] == pytest.approx(0.25)
+
+
+def test_sequences_of_an_online_engine_hold_a_share_of_their_output_and_static_ones_all() -> None:
+    online = on(
+        round_gpu(),
+        scenario(dense_model(), prompt_tokens=1_000, output_tokens=30_000, concurrency=1000),
+    )
+    half = ROUND | {"kv_output_frac": 0.5}
+    room = 0.9 * 80 * 2**30 - RESERVED_GIB * 2**30 - 2e9
+    assert answer(online, half)["capacity"] == pytest.approx(room / (10_000 * 2 * 16_000))
+    static = replace(online, mode="static")
+    assert answer(static, half)["capacity"] == pytest.approx(room / (10_000 * 2 * 31_000))
 
 
 def test_a_split_over_two_gpus_pays_two_all_reduces_a_layer() -> None:

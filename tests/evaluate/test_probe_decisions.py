@@ -77,7 +77,7 @@ def test_revealing_rows_is_conditioning_the_model_on_them() -> None:
     told = model().condition(dataset.data.frame.take(rows), labels)
     frame = dataset.data.frame.take(asked.rows)
     prior = told.physics.evaluate(frame)
-    answer = told.log_quantiles(frame, prior, question.head.name)
+    answer = told.log_quantiles(told.questions(frame), question.head.name)
     log, covariance = asked.after(at)
     expected = prior.log[question.target][:, None] + answer.log
     assert log == pytest.approx(expected, abs=0.02)

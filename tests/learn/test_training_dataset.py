@@ -42,15 +42,28 @@ def test_every_reason_for_leaving_a_row_out_is_counted() -> None:
             replace(OK, labels={}),
             Rejection(7, "not a number", "number"),
             IMPOSSIBLE,
+            replace(OK, labels={"ttft_p50_s": 0.1}),  # told already, with more labels
+            replace(OK, concurrency=32.0, labels={"output_tokens_per_s": 990.0}),  # measured again
+            replace(OK, notes="prefill/decode disaggregated workers"),
         ],
         CATALOG,
     )
     assert dataset.excluded == Excluded(
-        not_ok=1, duplicate=2, unresolved=2, rejected=1, physically_impossible=1, no_label=1
-    )
-    assert dataset.excluded.total == 8
-    assert dataset.excluded.total + len(dataset.runs) == 10
-    assert [run.concurrency for run in dataset.runs] == [16.0, 32.0]
+        not_ok=1, duplicate=3, unresolved=2, rejected=1, physically_impossible=1, no_label=1,
+        several_engines=1,
+    )  # fmt: skip
+    assert dataset.excluded.total == 10
+    assert dataset.excluded.total + len(dataset.runs) == 13
+    assert [run.concurrency for run in dataset.runs] == [16.0, 32.0, 32.0]
+
+
+def test_one_measurement_under_two_names_of_an_architecture_counts_once() -> None:
+    r1 = replace(OK, model="deepseek-ai/DeepSeek-R1", gpu="B200", gpu_memory_gb=0.0, n_gpus=8)
+    v3 = replace(r1, model="deepseek-ai/DeepSeek-V3")
+    again = replace(v3, labels={"output_tokens_per_s": 990.0})
+    dataset = build_dataset([r1, v3, again], CATALOG)
+    assert [run.model for run in dataset.runs] == [r1.model, v3.model]
+    assert dataset.excluded.duplicate == 1
 
 
 def test_the_total_counts_every_reason() -> None:

@@ -119,13 +119,33 @@ class FeatureSpace:
         one_hot = tuple(f"{c}={v}" for c in ONE_HOT for v in self.levels[c])
         return tuple(f.name for f in FEATURES if f.name not in self.withheld) + one_hot
 
-    def matrix(self, frame: Frame, physics: Physics) -> NDArray[np.float32]:
-        """Feature matrix (n, n_features), float32."""
-        columns = [f.compute(frame, physics) for f in FEATURES if f.name not in self.withheld]
+    def matrix(
+        self, frame: Frame, physics: Physics, numeric: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """Feature matrix (n, n_features), float32.
+
+        Args:
+            frame: n scenarios.
+            physics: their prior.
+            numeric: ``numeric_features`` of both, where they are worked out already.
+        """
+        if numeric is None:
+            numeric = numeric_features(frame, physics)
+        kept = [j for j, f in enumerate(FEATURES) if f.name not in self.withheld]
+        width = sum(len(names) for names in self.levels.values())
+        out = np.zeros((frame.n, len(kept) + width), dtype=np.float32)
+        out[:, : len(kept)] = numeric[:, kept]
+        start = len(kept)
         for category in ONE_HOT:
-            index = {name: i for i, name in enumerate(frame.levels[category])}
-            codes = frame.codes[category]
-            columns.extend(
-                (codes == index.get(name, -1)).astype(np.float64) for name in self.levels[category]
-            )
-        return np.stack(columns, axis=1).astype(np.float32)
+            index = {name: i + start for i, name in enumerate(self.levels[category])}
+            at = np.asarray([index.get(name, -1) for name in frame.levels[category]])
+            column = at[frame.codes[category]]
+            rows = np.flatnonzero(column >= 0)
+            out[rows, column[rows]] = 1.0
+            start += len(index)
+        return out
+
+
+def numeric_features(frame: Frame, physics: Physics) -> NDArray[np.float32]:
+    """Every numeric feature, float32 (n, len(FEATURES))."""
+    return np.stack([f.compute(frame, physics) for f in FEATURES], axis=1).astype(np.float32)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from omnipilot.costmodel.conformal import interval
+from omnipilot.costmodel.features import numeric_features
 from omnipilot.costmodel.heads import HEAD_OF_TARGET, lead_labels
 from omnipilot.costmodel.kernel import KernelPlaces
 from omnipilot.costmodel.novelty import CLASS_NAMES, SEEN, novelty_of
@@ -82,6 +83,20 @@ class LogQuantiles:
 
 
 @dataclass(frozen=True, slots=True)
+class Questions:
+    """n questions as every head sees them.
+
+    ``numeric`` float32 (n, n_numeric_features); ``novelty`` index into ``NOVELTY`` (n,).
+    """
+
+    frame: Frame
+    prior: Physics
+    places: KernelPlaces
+    numeric: NDArray[np.float32]
+    novelty: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
 class JointErrors:
     """Joint distribution of one head's log errors over n questions.
 
@@ -124,22 +139,31 @@ class FittedModel:
     local: Mapping[tuple[str, str], LocalRows] = field(default_factory=dict)
 
     def log_quantiles(
-        self, frame: Frame, prior: Physics, name: str, places: KernelPlaces | None = None
+        self, questions: Questions, name: str, *, similarity: bool = True
     ) -> LogQuantiles:
-        """Log residual of one head against the prior, for n questions."""
+        """Log residual of one head against the prior.
+
+        Args:
+            questions: n of them.
+            name: of the head.
+            similarity: whether to work out the similarity; zero if not.
+        """
         head = self.heads[name]
-        places = places or KernelPlaces.from_frame(frame, prior)
-        layer, similarity = head.layer.predict(frame, places)
-        out = np.empty((frame.n, 5))
-        crossed = np.zeros(frame.n, dtype=bool)
-        informed = np.zeros(frame.n)
-        novelty = novelty_of(frame, self.envelope.novelty)
-        for i in np.unique(novelty):
-            rows = np.flatnonzero(novelty == i)
-            label = head.calibrated(CLASS_NAMES[i])
+        frame, prior, n = questions.frame, questions.prior, questions.frame.n
+        kinds = [(i, head.calibrated(CLASS_NAMES[i])) for i in np.unique(questions.novelty)]
+        layer, near_points = np.zeros(n), np.zeros(n)
+        if similarity or any(head.shares[label] for _, label in kinds):
+            layer, near_points = head.layer.predict(frame, questions.places, similarity=similarity)
+        out = np.empty((n, 5))
+        crossed = np.zeros(n, dtype=bool)
+        informed = np.zeros(n)
+        for i, label in kinds:
+            rows = np.flatnonzero(questions.novelty == i)
             spread = head.spreads[label]
-            part, at = frame.take(rows), prior.take(rows)
-            q, crossed[rows] = spread.quantiles(part, at)
+            part, at, numeric = frame, prior, questions.numeric
+            if len(rows) < n:
+                part, at, numeric = frame.take(rows), prior.take(rows), numeric[rows]
+            q, crossed[rows] = spread.quantiles(part, at, numeric)
             local = self.local.get((name, label))
             centre = head.shares[label] * layer[rows]
             left = np.ones(len(rows))
@@ -160,7 +184,18 @@ class FittedModel:
                 out[near, 0] = out[near, 3] = local.band[0] * sd
                 out[near, 2] = out[near, 4] = local.band[1] * sd
             out[rows] += centre[:, None]
-        return LogQuantiles(out, crossed, similarity, informed)
+        return LogQuantiles(out, crossed, near_points, informed)
+
+    def questions(self, frame: Frame, prior: Physics | None = None) -> Questions:
+        """What every head needs to know of n questions, worked out once."""
+        at = self.physics.evaluate(frame) if prior is None else prior
+        return Questions(
+            frame=frame,
+            prior=at,
+            places=KernelPlaces.from_frame(frame, at),
+            numeric=numeric_features(frame, at),
+            novelty=novelty_of(frame, self.envelope.novelty),
+        )
 
     def joint(self, frame: Frame, prior: Physics, name: str) -> JointErrors:
         """How one head's answers to n questions may be off together; see :class:`JointErrors`.
@@ -227,18 +262,21 @@ class FittedModel:
 
     def predict(self, frame: Frame) -> Answers:
         """Answer n questions on every target."""
-        prior = self.physics.evaluate(frame)
+        questions = self.questions(frame)
+        prior = questions.prior
         values: dict[str, NDArray[np.float64]] = {}
         crossed: dict[str, NDArray[np.bool_]] = {}
         source: dict[str, Literal["model", "prior"]] = {}
         similarity = np.zeros(frame.n)
         informed = np.zeros(frame.n)
+        # The head with the most rows knows best how near the measured ones are.
+        widest = max(self.heads, key=lambda name: self.heads[name].n_rows, default="")
         residuals = {}
-        places = KernelPlaces.from_frame(frame, prior)
         for name in self.heads:
-            residuals[name] = self.log_quantiles(frame, prior, name, places)
-            similarity = np.maximum(similarity, residuals[name].similarity)
-            informed = np.maximum(informed, residuals[name].informed)
+            found = self.log_quantiles(questions, name, similarity=name == widest)
+            residuals[name] = found
+            similarity = np.maximum(similarity, found.similarity)
+            informed = np.maximum(informed, found.informed)
         for target in TARGETS:
             head = HEAD_OF_TARGET.get(target.name)
             if head is not None and head.name in residuals:

@@ -7,6 +7,7 @@ the categories. Everything in the cost model takes a frame and returns arrays of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,28 +47,6 @@ OPEN_LOOP_CONCURRENCY = 256.0
 DEFAULT_MAX_NUM_SEQS = 1024.0
 DEFAULT_MEMORY_UTILIZATION = 0.9
 
-_CATEGORIES: tuple[tuple[str, Callable[[Scenario], str]], ...] = (
-    ("source", lambda s: s.source),
-    ("engine_era", lambda s: engine_era(s.engine, s.engine_version, s.source)),
-    ("engine_release", lambda s: engine_release(s.engine, s.engine_version, s.source)),
-    ("engine", lambda s: s.engine),
-    ("gpu_architecture", lambda s: s.gpu.architecture),
-    ("gpu_vendor", lambda s: s.gpu.vendor),
-    ("gpu_kind", lambda s: s.gpu.kind),
-    ("model", lambda s: s.model.base_id),
-    ("family", lambda s: s.model.family),
-    ("precision", lambda s: s.precision.name),
-    ("kernel", lambda s: kernel_class(s.precision, s.gpu)),
-    ("mode", lambda s: s.mode),
-    ("workload", lambda s: s.workload),
-    ("implementation", lambda s: implementation(s.engine, s.model)),
-    ("parallelism", lambda s: "attention-dp" if s.attention_dp else "tp"),
-    ("source_vendor", lambda s: f"{s.source}|{s.gpu.vendor}"),
-    ("source_era", lambda s: f"{s.source}|{engine_era(s.engine, s.engine_version, s.source)}"),
-)
-CATEGORY_NAMES = tuple(name for name, _ in _CATEGORIES)
-
-
 # Architectures with a flash-attention implementation of their own in TGI and IBM's fork of it
 # (text-generation-inference, server/models/__init__.py); the others run the reference code.
 FLASH_ARCHITECTURES = ("llama", "gptneox", "gptbigcode", "rwforcausallm", "falcon", "mistral")
@@ -83,6 +62,7 @@ def implementation(engine: str, model: ModelArch) -> str:
     return "native"
 
 
+@lru_cache(maxsize=4096)
 def engine_release(engine: str, version: str, source: str) -> str:
     """Engine with its major and minor version, such as ``vllm 0.11``.
 
@@ -92,6 +72,7 @@ def engine_release(engine: str, version: str, source: str) -> str:
     return f"{engine} {'.'.join(digits)}" if digits else f"{engine} ({source or 'unstated'})"
 
 
+@lru_cache(maxsize=4096)
 def host_factor(engine: str, version: str) -> float:
     """Host work a step beside that of recent engines.
 
@@ -104,6 +85,7 @@ def host_factor(engine: str, version: str) -> float:
     return 1.0
 
 
+@lru_cache(maxsize=4096)
 def engine_era(engine: str, version: str, source: str) -> str:
     """Group engine versions whose kernels belong together.
 
@@ -127,6 +109,28 @@ def kernel_class(precision: PrecisionSpec, gpu: GpuSpec) -> str:
     if precision.compute in native and native[precision.compute] <= 0:
         return f"{precision.name} weight-only"
     return precision.name
+
+
+_CATEGORIES: tuple[tuple[str, Callable[[Scenario], str]], ...] = (
+    ("source", lambda s: s.source),
+    ("engine_era", lambda s: engine_era(s.engine, s.engine_version, s.source)),
+    ("engine_release", lambda s: engine_release(s.engine, s.engine_version, s.source)),
+    ("engine", lambda s: s.engine),
+    ("gpu_architecture", lambda s: s.gpu.architecture),
+    ("gpu_vendor", lambda s: s.gpu.vendor),
+    ("gpu_kind", lambda s: s.gpu.kind),
+    ("model", lambda s: s.model.base_id),
+    ("family", lambda s: s.model.family),
+    ("precision", lambda s: s.precision.name),
+    ("kernel", lambda s: kernel_class(s.precision, s.gpu)),
+    ("mode", lambda s: s.mode),
+    ("workload", lambda s: s.workload),
+    ("implementation", lambda s: implementation(s.engine, s.model)),
+    ("parallelism", lambda s: "attention-dp" if s.attention_dp else "tp"),
+    ("source_vendor", lambda s: f"{s.source}|{s.gpu.vendor}"),
+    ("source_era", lambda s: f"{s.source}|{engine_era(s.engine, s.engine_version, s.source)}"),
+)
+CATEGORY_NAMES = tuple(name for name, _ in _CATEGORIES)
 
 
 def peak_flops(precision: PrecisionSpec, gpu: GpuSpec) -> float:
@@ -298,9 +302,8 @@ def build_frame(scenarios: Sequence[Scenario]) -> Frame:
     columns["static"] = np.asarray([s.mode in {"static", "lowlat"} for s in scenarios], float)
     codes, levels = {}, {}
     for name, get in _CATEGORIES:
-        found, inverse = np.unique(
-            np.asarray([get(s) for s in scenarios], dtype=np.str_), return_inverse=True
-        )
-        codes[name] = inverse.astype(np.int64)
-        levels[name] = tuple(str(v) for v in found)
+        values = [get(s) for s in scenarios]
+        levels[name] = tuple(sorted(set(values)))
+        code = {level: i for i, level in enumerate(levels[name])}
+        codes[name] = np.asarray([code[v] for v in values], dtype=np.int64)
     return Frame(n=n, columns=columns, codes=codes, levels=levels)

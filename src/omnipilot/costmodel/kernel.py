@@ -141,13 +141,15 @@ class KernelInputs:
 class KernelPlaces:
     """n rows before a head codes them, worked out once for all heads.
 
-    ``levels`` has one entry a term of a table: the distinct combinations of its categories and
-    which one each row has (n,); None for terms that every row shares.
+    ``levels`` is filled as terms are asked for: by term, the distinct combinations of its
+    categories and which one each row has (n,).
     """
 
-    levels: tuple[tuple[NDArray[np.str_], NDArray[np.int64]] | None, ...]
+    frame: Frame
     workload: NDArray[np.float32]
     physics: NDArray[np.float32]
+    table: tuple[KernelTerm, ...]
+    levels: dict[int, tuple[tuple[str, ...], NDArray[np.int64]]]
 
     @classmethod
     def from_frame(
@@ -155,30 +157,37 @@ class KernelPlaces:
     ) -> KernelPlaces:
         """Places of the rows of a frame under a table of terms."""
         return cls(
-            tuple(_combinations(frame, term) if term.same else None for term in table),
+            frame,
             workload_coordinates(frame, physics),
             physics_coordinates(frame, physics),
+            table,
+            {},
         )
 
+    def level(self, j: int) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+        """Distinct combinations of term ``j``, sorted by code, and each row's (n,)."""
+        if j not in self.levels:
+            self.levels[j] = _combinations(self.frame, self.table[j])
+        return self.levels[j]
 
-def _combinations(frame: Frame, term: KernelTerm) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
+
+def _combinations(frame: Frame, term: KernelTerm) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Distinct combinations of a term's categories, sorted, and each row's (n,)."""
-    columns = np.stack(
-        [
-            frame["n_gpus"].astype(np.int64) if category == "n_gpus" else frame.codes[category]
-            for category in term.same
-        ],
-        axis=1,
-    )
-    distinct, inverse = np.unique(columns, axis=0, return_inverse=True)
-    names = [
-        "|".join(
-            str(code) if category == "n_gpus" else frame.levels[category][code]
-            for category, code in zip(term.same, row, strict=True)
-        )
-        for row in distinct.tolist()
+    columns = [
+        frame["n_gpus"].astype(np.int64) if category == "n_gpus" else frame.codes[category]
+        for category in term.same
     ]
-    return np.asarray(names, dtype=np.str_), inverse.ravel()
+    key = np.zeros(frame.n, dtype=np.int64)
+    for column in columns:
+        key = key * (int(column.max()) + 1) + column
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    parts = [
+        [str(code) if category == "n_gpus" else frame.levels[category][code] for code in codes]
+        for category, codes in zip(
+            term.same, (column[first].tolist() for column in columns), strict=True
+        )
+    ]
+    return tuple("|".join(names) for names in zip(*parts, strict=True)), inverse
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,17 +213,17 @@ class KernelLevels:
     def from_frame(cls, frame: Frame, table: tuple[KernelTerm, ...] = KERNEL_TERMS) -> KernelLevels:
         """Every combination present in the rows, sorted."""
         return cls.from_keys(
-            (sorted(_combinations(frame, t)[0].tolist()) if t.same else () for t in table), table
+            (sorted(_combinations(frame, t)[0]) if t.same else () for t in table), table
         )
 
-    def inputs(self, places: KernelPlaces) -> KernelInputs:
-        """Code rows."""
+    def inputs(self, places: KernelPlaces, terms: Iterable[int] | None = None) -> KernelInputs:
+        """Code rows, under all terms or those that will be used; the others' codes are zero."""
         codes = np.zeros((len(places.workload), len(self.table)), dtype=np.int32)
-        for j, level in enumerate(places.levels):
-            if level is not None:
-                names, inverse = level
+        for j in range(len(self.table)) if terms is None else terms:
+            if self.table[j].same:
+                names, inverse = places.level(j)
                 known = self.codes[j]
-                table = np.asarray([known.get(name, -1) for name in names.tolist()], np.int32)
+                table = np.asarray([known.get(name, -1) for name in names], np.int32)
                 codes[:, j] = table[inverse]
         return KernelInputs(codes, places.workload, places.physics)
 
@@ -228,8 +237,17 @@ def squared_distance(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[
 
 def matern32(d2: NDArray[np.float32], length: float) -> NDArray[np.float32]:
     """Matérn 3/2 correlation of squared distances at one length scale."""
-    r = np.sqrt(d2 * np.float32(3.0 / length**2))
-    return np.asarray((1.0 + r) * np.exp(-r))
+    return matern32_of_squares(d2 * np.float32(3.0 / length**2))
+
+
+def matern32_of_squares(r2: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Matérn 3/2 correlation where ``r2`` is 3 d² / length²; overwrites it."""
+    np.maximum(r2, 0.0, out=r2)
+    np.sqrt(r2, out=r2)
+    faded = np.exp(-r2)
+    r2 += 1.0
+    r2 *= faded
+    return r2
 
 
 def covariance(

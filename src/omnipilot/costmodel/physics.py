@@ -54,6 +54,7 @@ PARAMETERS: tuple[PhysicsParameter, ...] = (
     PhysicsParameter("ttft_queue_frac", "ratio", 0.25, "share of the batch prefilled first"),
     PhysicsParameter("ttft_overhead_s", "s", 15e-3, "request handling before the first token"),
     PhysicsParameter("kv_wait_frac", "ratio", 0.5, "share of queue wait at the median"),
+    PhysicsParameter("kv_output_frac", "ratio", 0.75, "of its output that a sequence holds"),
     PhysicsParameter("idle_power_frac", "fraction", 0.25, "of TDP when idle"),
     PhysicsParameter("memory_power_frac", "fraction", 0.45, "of TDP added when memory is busy"),
     PhysicsParameter("compute_power_frac", "fraction", 0.60, "of TDP added when compute is busy"),
@@ -139,7 +140,9 @@ def evaluate(  # noqa: PLR0915 - one closed form, read from top to bottom
     shards = np.where(f["mla"] > 0, 1.0, np.minimum(n_gpus, np.maximum(f["kv_heads"], 1.0)))
     shards = np.where(f["attention_dp"] > 0, n_gpus, shards)
     room = f["memory_bytes"] * f["utilization"] - RESERVED_GIB * 2**30 - weights / n_gpus
-    per_sequence = np.maximum(cache_bytes(isl + osl) / shards, 1.0)
+    # Sequences of an online engine are admitted while they are short and at different ages.
+    held = np.where(f["static"] > 0, 1.0, theta["kv_output_frac"])
+    per_sequence = np.maximum(cache_bytes(isl + held * osl) / shards, 1.0)
     capacity = np.maximum(room, 0.02 * f["memory_bytes"]) / per_sequence
     capacity = np.maximum(np.minimum(capacity, f["max_num_seqs"]), 1.0)
     batch = np.maximum(_smooth_min(f["concurrency"], capacity), 1.0)

@@ -211,7 +211,7 @@ class _Problem:
         theta: NDArray[np.float64],
         x: NDArray[np.float64],
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Gauss-Newton matrix (len(x), len(x)) and downhill gradient (len(x),) at ``x``.
+        """Gauss-Newton matrix (n_active, n_active) and downhill gradient (n_active,) at ``x``.
 
         Rows of one combination share their parameters, so sums are taken by combination first.
         """
@@ -239,13 +239,18 @@ class _Problem:
             for a, b in zip(edges, np.r_[edges[1:], len(combo)], strict=True):
                 hessian[combo[a]] += jw[a:b].T @ jt[a:b]
                 gradient[combo[a]] += jw[a:b].T @ rt[a:b]
-        full = np.diag(layout.precision)
-        downhill = -layout.precision * x
-        k = layout.slots.shape[1]
+        active = layout.active
+        full = np.diag(layout.precision[active])
+        downhill = -(layout.precision * x)[active]
+        place = np.full(len(x), -1)
+        place[active] = np.arange(len(active))
+        parameter = np.tile(np.arange(p), layout.slots.shape[1])
         for i in range(n_combos):
-            flat = layout.slots[i].ravel()
-            full[np.ix_(flat, flat)] += np.tile(hessian[i], (k, k))
-            downhill[flat] += np.tile(gradient[i], k)
+            at = place[layout.slots[i].ravel()]
+            kept = at >= 0
+            at, of = at[kept], parameter[kept]
+            full[np.ix_(at, at)] += hessian[i][np.ix_(of, of)]
+            downhill[at] += gradient[i][of]
         return full, downhill
 
 
@@ -287,8 +292,7 @@ def fit_physics(
     damping = 1.0
     for _ in range(iterations):
         full, downhill = problem.normal_equations(current, theta, x)
-        full = full[np.ix_(layout.active, layout.active)].astype(np.float32)
-        downhill = downhill[layout.active].astype(np.float32)
+        full, downhill = full.astype(np.float32), downhill.astype(np.float32)
         diagonal = np.diag_indices_from(full)
         gain = 0.0
         for _ in range(MAX_DAMPINGS):

@@ -10,11 +10,12 @@ would.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from omnipilot.costmodel.block_mean import BlockMean
 from omnipilot.costmodel.hyperparameters import noise_groups
 from omnipilot.costmodel.inducing import pivoted_cholesky
 from omnipilot.costmodel.kernel import (
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 STUDENT_DOF = 4.0
 REWEIGHTINGS = 2
-CHUNK_ROWS = 512
 GLOBAL = ""
 
 
@@ -55,12 +55,13 @@ class GaussianLayer:
     """A fitted layer: predicts the mean log residual.
 
     ``blocks`` maps a source to its block, "" to the global one; rows without a source name have
-    the global part alone.
+    the global part alone. ``ready`` is what :meth:`predict` prepared.
     """
 
     levels: KernelLevels
     blocks: dict[str, Block]
     hyper: Hyperparameters
+    ready: dict[str, BlockMean] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def fit(
@@ -129,36 +130,40 @@ class GaussianLayer:
         return cls(levels=levels, blocks=blocks, hyper=hyper)
 
     def predict(
-        self, frame: Frame, places: KernelPlaces
+        self, frame: Frame, places: KernelPlaces, *, similarity: bool = True
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean log residual; a source without a block gets the global part alone.
 
         Args:
             frame: n questions.
             places: where they lie under ``KERNEL_TERMS``.
+            similarity: whether to work out the second array; zero if not.
 
         Returns:
             The mean (n,) and the similarity (n,): the largest global covariance with an inducing
             point as a share of its greatest possible value, 1 at a measured position.
         """
-        inputs = self.levels.inputs(places)
-        sources = frame.category("source")
-        out = np.zeros(frame.n)
-        similarity = np.zeros(frame.n)
-        most = float(np.sum(self.hyper.sd[list(GLOBAL_TERMS)] ** 2))
-        for name, block in self.blocks.items():
-            rows = np.arange(frame.n) if name == GLOBAL else np.flatnonzero(sources == name)
-            terms = GLOBAL_TERMS if name == GLOBAL else SOURCE_TERMS
-            alpha = block.alpha.astype(np.float32)
-            for start in range(0, len(rows), CHUNK_ROWS):
-                part = rows[start : start + CHUNK_ROWS]
-                k = covariance(
-                    inputs.take(part), block.points, self.hyper.sd, self.hyper.lengths, terms
+        ready = self._prepared()
+        present = [s for s in frame.levels["source"] if s != GLOBAL and s in self.blocks]
+        inputs = self.levels.inputs(places, None if present else GLOBAL_TERMS)
+        out, most = ready[GLOBAL].mean(inputs, similarity=similarity)
+        for source in present:
+            rows = np.flatnonzero(frame.codes["source"] == frame.levels["source"].index(source))
+            if len(rows):
+                out[rows] += ready[source].mean(inputs.take(rows))[0]
+        return out, most / float(np.sum(self.hyper.sd[list(GLOBAL_TERMS)] ** 2))
+
+    def _prepared(self) -> dict[str, BlockMean]:
+        """The blocks ready to answer, prepared when first asked."""
+        if not self.ready:
+            self.ready.update({
+                name: BlockMean.prepare(
+                    block.points, block.alpha, self.hyper.sd, self.hyper.lengths,
+                    GLOBAL_TERMS if name == GLOBAL else SOURCE_TERMS,
                 )
-                out[part] += k @ alpha
-                if name == GLOBAL:
-                    similarity[part] = k.max(axis=1) / most
-        return out, similarity
+                for name, block in self.blocks.items()
+            })  # fmt: skip
+        return self.ready
 
 
 def _solve(

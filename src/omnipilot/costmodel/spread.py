@@ -58,10 +58,13 @@ class Spread:
     median_ape: float
 
     def quantiles(
-        self, frame: Frame, physics: Physics
+        self, frame: Frame, physics: Physics, numeric: NDArray[np.float32] | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Repaired, centred error quantiles (n, 3) in log units and which rows crossed (n,)."""
-        return _centred(self.forest.predict(self.space.matrix(frame, physics)))
+        """Repaired, centred error quantiles (n, 3) in log units and which rows crossed (n,).
+
+        ``numeric`` spares working out the numeric features again.
+        """
+        return _centred(self.forest.predict(self.space.matrix(frame, physics, numeric)))
 
     def offsets(self, frame: Frame) -> NDArray[np.float64]:
         """Offset of each row (n,)."""

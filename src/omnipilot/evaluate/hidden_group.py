@@ -74,9 +74,10 @@ class HiddenGroup:
             hidden: which of them were held out (n,).
         """
         frame = dataset.data.frame.take(rows)
-        prior = model.physics.evaluate(frame)
+        asked = model.questions(frame)
+        prior = asked.prior
         head = question.head.name
-        log = prior.log[question.target][:, None] + model.log_quantiles(frame, prior, head).log
+        log = prior.log[question.target][:, None] + model.log_quantiles(asked, head).log
         joint = model.joint(frame, prior, head)
         y = dataset.data.labels[question.target][rows]
         width = Z90 * joint.noise_sd[:, None] * np.array([-1.0, 0.0, 1.0, -1.0, 1.0])

@@ -296,7 +296,7 @@ def _median(
                       "output_tokens_per_s", "aggregate_tokens_per_s", "request_per_s")
         }  # fmt: skip
         model = model.condition(frame.take(known), given)
-    prior = model.physics.evaluate(frame)
+    asked = model.questions(frame)
     (name,) = (h for h in model.heads if target in model.heads[h].head.targets)
-    answer = model.log_quantiles(frame, prior, name)
-    return np.asarray(np.exp(prior.log[target] + answer.log[:, 1]))
+    answer = model.log_quantiles(asked, name)
+    return np.asarray(np.exp(asked.prior.log[target] + answer.log[:, 1]))

@@ -119,10 +119,9 @@ def _answer(
             for t in data.labels
         }
         model = model.condition(data.frame.take(revealed), labels)
-    frame = data.frame.take(rest)
-    prior = model.physics.evaluate(frame)
-    answer = model.log_quantiles(frame, prior, question.head.name)
-    return prior.log[question.target][:, None] + answer.log
+    asked = model.questions(data.frame.take(rest))
+    answer = model.log_quantiles(asked, question.head.name)
+    return asked.prior.log[question.target][:, None] + answer.log
 
 
 def _order(

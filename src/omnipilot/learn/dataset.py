@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from omnipilot.domain.scenario import Scenario
 
 
+# Rows so noted ran prefill and decode in separate engines: none of them is an arm of one engine.
+SEVERAL_ENGINES = "disaggregated"
+
+
 @dataclass(frozen=True, slots=True)
 class Excluded:
     """Rows left out of a training set, by reason."""
@@ -35,13 +39,14 @@ class Excluded:
     rejected: int
     physically_impossible: int
     no_label: int
+    several_engines: int
 
     @property
     def total(self) -> int:
         """All rows left out."""
         return (
             self.not_ok + self.duplicate + self.unresolved + self.rejected
-            + self.physically_impossible + self.no_label
+            + self.physically_impossible + self.no_label + self.several_engines
         )  # fmt: skip
 
 
@@ -67,11 +72,20 @@ def read_runs(folder: Path) -> list[InferenceRun | Rejection]:
     return [item for table in tables for item in collect_csv(table)]
 
 
+def _setting(run: InferenceRun, scenario: Scenario) -> str:
+    """What was run, with the model by its structure: R1 and V3 are one architecture."""
+    m = scenario.model
+    structure = (m.architecture, m.n_layers, m.hidden_size, m.total_params, m.active_params)
+    return f"{replace(run, labels={}, model='', notes='')}{structure}"
+
+
 def build_dataset(items: Iterable[InferenceRun | Rejection], catalog: Catalog) -> Dataset:
     """Resolve and screen measured rows.
 
-    Left out and counted: failed runs, exact repeats, names without a catalogue entry, rows without
-    any label, and rows whose output rate is physically impossible (COSTMODEL §2).
+    Left out and counted: failed runs, names without a catalogue entry, rows without any label,
+    repeats (an earlier row of the same setting has these labels, be it under another name of the
+    same architecture), deployments of several engines, and rows whose output rate is physically
+    impossible (COSTMODEL §2).
 
     Raises:
         BadInputError: no usable row is left.
@@ -79,8 +93,10 @@ def build_dataset(items: Iterable[InferenceRun | Rejection], catalog: Catalog) -
     builder = ScenarioBuilder(catalog)
     runs: list[InferenceRun] = []
     scenarios: list[Scenario] = []
-    seen: set[str] = set()
-    counts = dict.fromkeys(("not_ok", "duplicate", "unresolved", "rejected", "no_label"), 0)
+    seen: dict[str, list[dict[str, float]]] = {}
+    counts = dict.fromkeys(
+        ("not_ok", "duplicate", "unresolved", "rejected", "no_label", "several_engines"), 0
+    )
     for item in items:
         if not isinstance(item, InferenceRun):
             counts["rejected"] += 1
@@ -91,16 +107,20 @@ def build_dataset(items: Iterable[InferenceRun | Rejection], catalog: Catalog) -
         if not item.labels:
             counts["no_label"] += 1
             continue
-        key = repr(item)
-        if key in seen:
-            counts["duplicate"] += 1
+        if SEVERAL_ENGINES in item.notes:
+            counts["several_engines"] += 1
             continue
-        seen.add(key)
         try:
-            scenarios.append(builder.scenario(item))
+            scenario = builder.scenario(item)
         except UsageError:
             counts["unresolved"] += 1
             continue
+        told = seen.setdefault(_setting(item, scenario), [])
+        if any(item.labels.items() <= labels.items() for labels in told):
+            counts["duplicate"] += 1
+            continue
+        told.append(item.labels)
+        scenarios.append(scenario)
         runs.append(item)
     if not runs:
         raise BadInputError("no usable measured row: nothing to learn from")

@@ -9,7 +9,6 @@ import numpy as np
 
 from omnipilot.costmodel.folds import group_folds
 from omnipilot.costmodel.heads import lead_labels
-from omnipilot.costmodel.kernel import KernelPlaces
 from omnipilot.learn.recalibrate import UNSCALED, Scale, left_out_scale, rescaled, widened
 
 if TYPE_CHECKING:
@@ -67,14 +66,13 @@ class Answered:
 
 def answer(model: FittedModel, data: TrainingSet) -> dict[str, Answered]:
     """Ask a model about rows, by head."""
-    prior = model.physics.evaluate(data.frame)
-    places = KernelPlaces.from_frame(data.frame, prior)
+    asked = model.questions(data.frame)
     labels = lead_labels(data.frame, data.labels)
     out = {}
     for name, head in model.heads.items():
         lead = head.head.lead
-        found = model.log_quantiles(data.frame, prior, name, places)
-        at = prior.log[lead]
+        found = model.log_quantiles(asked, name)
+        at = asked.prior.log[lead]
         out[name] = Answered(labels[lead], at[:, None] + found.log, at, found.informed)
     return out
 
