@@ -8,7 +8,7 @@ from decision_builders import A100, FOUR_H100, H100, H100_FP8, cell
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnipilot.evaluate.baselines import POLICIES, Setting
+from omnipilot.evaluate.baselines import POLICIES, Policy, Setting
 from omnipilot.evaluate.decisions import (
     OperatingPoint,
     Outcomes,
@@ -32,7 +32,7 @@ SLO = OperatingPoint("slo", 1e-6, ttft_limit_s=1.0, tpot_limit_s=0.05)
 
 def pick(name: str, it: DecisionCell, others: tuple[DecisionCell, ...] = ()) -> str:
     policy = next(p for p in POLICIES if p.name == name)
-    gbm = {c.name: c.prior for c in (it, *others)}
+    gbm = {c.name: c.by_arm(c.prior) for c in (it, *others)}
     return it.arms[policy.pick(it, Setting.of((it, *others), POINT, gbm))].label
 
 
@@ -86,6 +86,14 @@ def test_limits_are_judged_only_where_every_arm_has_both_latencies() -> None:
     seconds = {"ttft_p50_s": (0.1, 0.2), "tpot_p50_s": (0.01, 0.01)}
     both, one = cell([A100, H100], [1, 1], latency=seconds), cell([A100, H100], [1, 1])
     assert with_limits([both, one]) == [both]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda p: p.name)
+def test_every_policy_chooses_among_the_arms_that_are_left(policy: Policy) -> None:
+    whole = cell([A100, H100, H100_FP8], [1.0, 2.0, 3.0])
+    left = whole.take([len(whole.arms) - 1])
+    setting = Setting.of((whole,), POINT, {whole.name: whole.by_arm(whole.prior)})
+    assert policy.pick(left, setting) == 0
 
 
 def test_a_precision_choice_keeps_the_gpus_fixed() -> None:

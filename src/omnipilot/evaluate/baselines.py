@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from omnipilot.evaluate.decision_cells import DecisionCell
+    from omnipilot.evaluate.decision_cells import ArmKey, DecisionCell
     from omnipilot.evaluate.decisions import OperatingPoint
 
     FloatArray = NDArray[np.float64]
@@ -58,14 +58,14 @@ class Setting:
     scale: FloatArray
     groups: NDArray[np.str_]
     utility: tuple[FloatArray, ...]
-    gbm: Mapping[str, FloatArray]
+    gbm: Mapping[str, Mapping[ArmKey, float]]
 
     @classmethod
     def of(
         cls,
         cells: Sequence[DecisionCell],
         point: OperatingPoint,
-        gbm: Mapping[str, FloatArray],
+        gbm: Mapping[str, Mapping[ArmKey, float]],
     ) -> Setting:
         """Prepare what policies look at."""
         usable = with_limits(cells) if point.has_limits else list(cells)
@@ -142,6 +142,11 @@ def _of_points(cell: DecisionCell, tokens_per_s: FloatArray, setting: Setting) -
     return best_of(cell, certain_utility_usd_per_h(cell, tokens_per_s, setting.point, latency))
 
 
+def _of_trees(cell: DecisionCell, setting: Setting) -> FloatArray:
+    told = setting.gbm[cell.name]
+    return np.array([told[arm_key(arm)] for arm in cell.arms])
+
+
 def _nearest_neighbour(cell: DecisionCell, setting: Setting) -> int:
     """Take what was best in the nearest cell that is not held out with this one.
 
@@ -173,7 +178,7 @@ POLICIES: Final[tuple[Policy, ...]] = (
     Policy("physics-alone", "our utility on the physics prior without the learned residual",
            lambda cell, setting: _of_points(cell, cell.prior, setting)),
     Policy("gbm-without-physics", "our utility on boosted trees that know no physics",
-           lambda cell, setting: _of_points(cell, setting.gbm[cell.name], setting),
+           lambda cell, setting: _of_points(cell, _of_trees(cell, setting), setting),
            needs_gbm=True),
 )  # fmt: skip
 

@@ -53,6 +53,14 @@ class Forecast:
         return cls(target, np.repeat(log[:, None], 5, axis=1), log)
 
 
+ArmKey = tuple[str, int, str]
+
+
+def arm_key(arm: Arm) -> ArmKey:
+    """What tells arms of one engine apart."""
+    return arm.gpu_kind, arm.tensor_parallel, arm.precision
+
+
 @dataclass(frozen=True, slots=True)
 class DecisionCell:
     """One workload cell of one source and engine, with its measured arms.
@@ -87,6 +95,10 @@ class DecisionCell:
         """GPUs of each arm (n_arms,)."""
         return np.array([float(arm.tensor_parallel) for arm in self.arms])
 
+    def by_arm(self, values: FloatArray) -> dict[ArmKey, float]:
+        """One value an arm (n_arms,) as a mapping."""
+        return {arm_key(arm): float(v) for arm, v in zip(self.arms, values, strict=True)}
+
     def take(self, keep: Sequence[int]) -> DecisionCell:
         """Restrict the cell to some of its arms."""
         index = np.asarray(keep, dtype=np.int64)
@@ -103,11 +115,6 @@ class DecisionCell:
             latency_predicted={k: v[index] for k, v in self.latency_predicted.items()},
             rows=tuple(self.rows[i] for i in keep),
         )
-
-
-def arm_key(arm: Arm) -> tuple[str, int, str]:
-    """What tells arms of one engine apart."""
-    return arm.gpu_kind, arm.tensor_parallel, arm.precision
 
 
 @dataclass(frozen=True, slots=True)

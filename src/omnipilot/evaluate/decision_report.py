@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from omnipilot.evaluate.decision_cells import DecisionCell
+    from omnipilot.evaluate.decision_cells import ArmKey, DecisionCell
     from omnipilot.evaluate.decisions import Outcomes
     from omnipilot.evaluate.holdout import Holdout
     from omnipilot.learn.dataset import Dataset
@@ -59,12 +59,13 @@ class Evidence:
     """What decisions are judged on.
 
     ``cells`` all decisions of the filter, also those without a choice; ``gbm`` tokens per second
-    by cell of the trees without physics, empty where they were not asked for; ``target`` what was
-    predicted; ``tested_rows`` rows with an answer; ``unpriced_rows`` those on kinds without price.
+    by cell and arm of the trees without physics, empty where they were not asked for; ``target``
+    what was predicted; ``tested_rows`` rows with an answer; ``unpriced_rows`` those on kinds
+    without price.
     """
 
     cells: tuple[DecisionCell, ...]
-    gbm: Mapping[str, np.ndarray[Any, np.dtype[np.float64]]]
+    gbm: Mapping[str, Mapping[ArmKey, float]]
     target: str
     tested_rows: int
     unpriced_rows: int
@@ -118,7 +119,7 @@ def gather(
     if not trees:
         return evidence
     plain = build_cells(dataset, question.split, gbm_forecast(dataset, asked, progress), prices)
-    return replace(evidence, gbm={cell.name: cell.prior for cell in plain.cells})
+    return replace(evidence, gbm={cell.name: cell.by_arm(cell.prior) for cell in plain.cells})
 
 
 def _latency(
