@@ -1,13 +1,18 @@
 """Sphinx configuration."""
 
+import sys
+from pathlib import Path
+
 from omnipilot import __version__
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the extension beside this file
 
 project = "OmniPilot"
 author = "the OmniPilot authors"
 copyright = "the OmniPilot authors"
 version = release = __version__
 
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "reference_tables"]
 exclude_patterns = ["_build"]
 source_suffix = {".md": "markdown"}
 myst_enable_extensions = ["colon_fence", "deflist"]
