@@ -6,17 +6,18 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from omnipilot.domain import ClusterJob, JobStatistics, StateError
+from omnipilot.domain import ClusterJob, JobStatistics
 from omnipilot.store import CLUSTER_LOG_NAME, Store
 from omnipilot.store.cluster import JobFacts, each_once, facts_of, read_jobs
 from omnipilot.store.log import ReadTally
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 JOB = ClusterJob(
     source="sacct", cluster="lab", job_id="1", state="COMPLETED", gpu="h100", n_gpus=2,
@@ -81,10 +82,11 @@ def test_lines_that_are_no_jobs_are_counted_and_passed_over(tmp_path: Path) -> N
     assert tally.unknown == {"gpu_probe": 1}
 
 
-def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
-    store = filled(tmp_path, dataclasses.replace(JOB, schema_version=2))
-    with pytest.raises(StateError, match="upgrade omnipilot"):
-        list(read_jobs(store, ReadTally()))
+def test_jobs_of_a_newer_schema_are_passed_over_and_counted(tmp_path: Path) -> None:
+    store = filled(tmp_path, JOB, dataclasses.replace(JOB, schema_version=2))
+    tally = ReadTally()
+    assert list(read_jobs(store, tally)) == [facts_of(JOB)]
+    assert tally.unknown == {"cluster_job schema 2": 1}
 
 
 def test_no_log_has_no_jobs(tmp_path: Path) -> None:

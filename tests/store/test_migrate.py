@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from omnipilot.domain import StateError
-from omnipilot.store.migrate import upgrade
+from omnipilot.store.migrate import UnknownSchemaError, upgrade
 
 
 def test_steps_lead_from_an_old_schema_to_the_present_one() -> None:
@@ -25,11 +24,11 @@ def test_steps_lead_from_an_old_schema_to_the_present_one() -> None:
     }  # fmt: skip
 
 
-def test_a_newer_schema_says_to_upgrade() -> None:
-    with pytest.raises(StateError, match="run schema 4 and this omnipilot reads up to 3"):
+def test_a_newer_schema_is_told() -> None:
+    with pytest.raises(UnknownSchemaError, match="run schema 4 is newer than 3"):
         upgrade({}, "run", 4, steps={}, current=3)
 
 
 def test_a_gap_in_the_steps_is_told() -> None:
-    with pytest.raises(StateError, match="no migration leads on from run schema 1"):
+    with pytest.raises(UnknownSchemaError, match="no migration leads on from run schema 1"):
         upgrade({}, "run", 1, steps={}, current=2)

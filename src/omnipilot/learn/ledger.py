@@ -11,11 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from omnipilot.domain.errors import StateError
+from omnipilot.store.files import make_private, replace_file, sync_folder, write_all
 from omnipilot.store.lock import exclusive
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ LEDGER_NAME: Final = "ledger.jsonl"
 _HEAD_NAME: Final = "ledger.head"
 _LOCK_NAME: Final = "ledger.lock"
 _FIRST: Final = "0" * 64
+# Names that stay in the folder of bundles; "" is the shipped model.
+_VERSION: Final = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]{0,127})?", re.ASCII)
 # What happened, with its meaning.
 EVENTS: Final[dict[str, str]] = {
     "fit": "a candidate was fitted and judged",
@@ -70,7 +74,7 @@ class Ledger:
             StateError: another process keeps it, or the folder cannot be written.
         """
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self.folder)
             with exclusive(self.folder / _LOCK_NAME):
                 yield
         except OSError as error:
@@ -103,17 +107,16 @@ class Ledger:
         }  # fmt: skip
         digest = _digest(body)
         line = _json({**body, "digest": digest}).encode() + b"\n"
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             os.ftruncate(fd, whole_bytes)
             os.lseek(fd, 0, os.SEEK_END)
-            left = memoryview(line)
-            while left:
-                left = left[os.write(fd, left) :]
+            write_all(fd, line)
             os.fsync(fd)
+            sync_folder(self.folder)
         finally:
             os.close(fd)
-        self._write_head(n, digest)
+        replace_file(self._head, f"{n} {digest}\n".encode())
         return Entry(n, event, at_s, version, facts, digest)
 
     def _read(self) -> tuple[list[Entry], int]:
@@ -143,7 +146,11 @@ class Ledger:
             entry = Entry(
                 body["n"], body["event"], body["at_s"], body["version"], body["facts"], digest
             )
-            sound = digest == _digest(body) and body["n"] == n and body["previous"] == previous
+            sound = (
+                digest == _digest(body)
+                and (body["n"], body["previous"]) == (n, previous)
+                and _is_typed(entry)
+            )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             sound = False
         if not sound:
@@ -157,6 +164,8 @@ class Ledger:
         try:
             n, digest = self._head.read_text(encoding="ascii").split()
             told = int(n)
+            if told < 0:
+                raise ValueError(n)  # noqa: TRY301 - one message for all that is no head
         except FileNotFoundError:
             told, digest = 0, _FIRST
         except (OSError, ValueError) as error:
@@ -169,13 +178,16 @@ class Ledger:
                 "affected"
             )
 
-    def _write_head(self, n: int, digest: str) -> None:
-        partial = self._head.with_suffix(".partial")
-        with partial.open("w", encoding="ascii") as file:
-            file.write(f"{n} {digest}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(self._head)
+
+def _is_typed(entry: Entry) -> bool:
+    """Whether the parts are what everything that reads entries takes them for."""
+    return (
+        isinstance(entry.event, str)
+        and isinstance(entry.at_s, int | float)
+        and isinstance(entry.facts, dict)
+        and isinstance(entry.version, str)
+        and _VERSION.fullmatch(entry.version) is not None
+    )
 
 
 def _json(value: dict[str, Any]) -> str:

@@ -7,7 +7,6 @@ whatever kills the program in between, the next command can finish what was deci
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from omnipilot.costmodel.bundle import load_bundle, save_bundle
 from omnipilot.domain.errors import BundleError, StateError, UsageError
 from omnipilot.learn.ledger import Ledger
+from omnipilot.store.files import make_private
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,23 +112,34 @@ class Registry:
 
         Returns:
             The version.
+
+        Raises:
+            StateError: the folder or the disk refuses; nothing was added.
         """
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._sweep()
         partial = self.folder / f"{_PARTIAL}{os.getpid()}-{os.urandom(4).hex()}"
-        version = save_bundle(model, partial, card)
-        text = json.dumps(rows, sort_keys=True, separators=(",", ":"))
-        (partial / ROWS_FILE).write_text(text + "\n", encoding="utf-8")
-        for path in partial.iterdir():
-            _sync(path)
-        target = self.folder / version
-        if target.exists():
-            shutil.rmtree(partial)
-        else:
-            with contextlib.suppress(OSError):  # another process was quicker with the same bundle
+        try:
+            make_private(self.folder)
+            self._sweep()
+            partial.mkdir(mode=0o700)
+            version = save_bundle(model, partial, card)
+            text = json.dumps(rows, sort_keys=True, separators=(",", ":"))
+            (partial / ROWS_FILE).write_text(text + "\n", encoding="utf-8")
+            for path in (*partial.iterdir(), partial):
+                _sync(path)
+            target = self.folder / version
+            try:
                 partial.rename(target)
+            except OSError:
+                if not target.is_dir():  # there already, or another process was quicker
+                    raise
+            _sync(self.folder)
+        except OSError as error:
+            raise StateError(
+                f"{error.filename or self.folder} cannot be written: {error.strerror or error}; "
+                "free space or correct its permissions. The model that answers is not affected"
+            ) from error
+        finally:
             shutil.rmtree(partial, ignore_errors=True)
-        _sync(self.folder)
         return version
 
     def load(self, version: str) -> tuple[FittedModel, dict[str, Any], str]:

@@ -63,7 +63,7 @@ def read_jobs(store: Store, tally: ReadTally) -> Iterator[JobFacts]:
         tally: filled in with what was passed over.
 
     Raises:
-        StateError: the log cannot be read, or holds rows of a newer schema.
+        StateError: the log cannot be read.
     """
     for line in store.lines():
         try:

@@ -27,7 +27,7 @@ from omnipilot.domain.rows import (
     StartupRun,
 )
 from omnipilot.domain.telemetry_rows import GpuHealth, GpuSnapshot, GpuWindow
-from omnipilot.store.migrate import upgrade
+from omnipilot.store.migrate import UnknownSchemaError, upgrade
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,7 +90,7 @@ class UnreadableLineError(Exception):
 
 
 class UnknownKindError(Exception):
-    """A line whose kind this version has no type for; its text is the kind."""
+    """A line that this version has no type for; its text is the kind, or kind and schema."""
 
 
 class EncodedRow(NamedTuple):
@@ -205,8 +205,7 @@ def decode_line(line: bytes) -> StoredRow:
 
     Raises:
         UnreadableLineError: no JSON object of this log, or its content does not match its hash.
-        UnknownKindError: a kind that this version does not know.
-        StateError: a schema newer than this version's.
+        UnknownKindError: a kind or a schema that this version does not know.
     """
     try:
         head = _envelope_decoder.decode(line)
@@ -221,6 +220,8 @@ def decode_line(line: bytes) -> StoredRow:
             row = msgspec.convert(
                 upgrade(members, head.kind, head.schema_version), ROW_TYPES[head.kind]
             )
+    except UnknownSchemaError as error:
+        raise UnknownKindError(f"{head.kind} schema {head.schema_version}") from error
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise UnreadableLineError("not a row") from error
     return StoredRow(row, head.content_hash, head.ingested_at_s)

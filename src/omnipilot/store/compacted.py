@@ -20,9 +20,9 @@ import msgspec
 from omnipilot.domain.errors import StateError
 from omnipilot.domain.rows import SCHEMA_VERSION, ClusterJob
 from omnipilot.store.codec import digest_of_line, encode_line, is_unaltered, time_stamp
+from omnipilot.store.files import replace_file
 from omnipilot.store.lock import exclusive
 from omnipilot.store.log import ReadTally, row_of_line
-from omnipilot.store.marks import replace_file
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -38,7 +38,7 @@ _MANIFEST: Final = "manifest.json"
 _PART_BYTES: Final = 2**30  # of the log: about 80 MB of Parquet
 _COPY_BYTES: Final = 4 * 2**20
 _KIND: Final = b'"kind":"cluster_job"'
-_SCHEMA: Final = b'"schema_version":%d' % SCHEMA_VERSION
+_SCHEMA: Final = b'"schema_version":%d,' % SCHEMA_VERSION
 
 
 class _Part(msgspec.Struct, frozen=True):

@@ -26,6 +26,7 @@ from omnipilot.store.codec import (
     digest_of_line,
     encode_row,
 )
+from omnipilot.store.files import make_private, sync_folder, write_all
 from omnipilot.store.lock import LOCK_TIMEOUT_S, exclusive
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class ReadTally:
     """What a reading of the log passed over, filled in as it goes.
 
     ``skipped`` counts lines by class ("not a row", "altered", "too long", "torn"), ``unknown``
-    lines of kinds that this version does not know; both stay in the file.
+    lines of kinds or schemas that this version does not know; both stay in the file.
     """
 
     rows: int = 0
@@ -121,6 +122,7 @@ class Store:
         self._lock_path = home / f"{log_name}.lock"
         self._lock_timeout_s = lock_timeout_s
         self._index = _Index()
+        self._named = False  # whether the log's name is known to survive a crash
 
     @classmethod
     def open(
@@ -176,7 +178,7 @@ class Store:
             tally: filled in with what was passed over.
 
         Raises:
-            StateError: the log cannot be read, or holds rows of a newer schema.
+            StateError: the log cannot be read.
         """
         tally = tally if tally is not None else ReadTally()
         for line in self.lines():
@@ -217,7 +219,7 @@ class Store:
     def _writing(self) -> Iterator[BinaryIO]:
         """Hold the lock on a log that ends in a whole line."""
         with _state_errors(self.path):
-            _make_private(self.home)
+            make_private(self.home)
             with exclusive(self._lock_path, self._lock_timeout_s):
                 fd = os.open(self.path, _LOG_FLAGS, 0o600)
                 with os.fdopen(fd, "rb") as stream:
@@ -243,14 +245,15 @@ class Store:
                     batch.append(line)
                     batch_bytes += len(line)
                 if batch_bytes >= _BATCH_BYTES:
-                    written_bytes += _write_all(fd, b"".join(batch))
+                    written_bytes += write_all(fd, b"".join(batch))
                     batch.clear()
                     batch_bytes = 0
-            written_bytes += _write_all(fd, b"".join(batch))
-            if written_bytes:
-                os.fsync(fd)
-            if not start_bytes:
-                _sync_folder(self.home)
+            written_bytes += write_all(fd, b"".join(batch))
+            # Also where all rows are there already: whoever wrote them may have died unsynced.
+            os.fsync(fd)
+            if not self._named:
+                sync_folder(self.home)
+                self._named = True
         except BaseException:
             os.ftruncate(fd, start_bytes)
             raise
@@ -266,7 +269,7 @@ class Store:
         if size_bytes - start_bytes < LINE_BYTES:
             tail = os.pread(fd, size_bytes - start_bytes, start_bytes)
             if _is_row(tail):
-                _write_all(fd, b"\n")
+                write_all(fd, b"\n")
                 return
         self._keep_aside(fd, start_bytes, size_bytes)
         os.ftruncate(fd, start_bytes)
@@ -279,8 +282,9 @@ class Store:
         aside = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             for at in range(start_bytes, end_bytes, _BLOCK_BYTES):
-                _write_all(aside, os.pread(fd, min(_BLOCK_BYTES, end_bytes - at), at))
+                write_all(aside, os.pread(fd, min(_BLOCK_BYTES, end_bytes - at), at))
             os.fsync(aside)
+            sync_folder(self.home)
         except OSError:
             path.unlink()
             raise
@@ -298,32 +302,6 @@ def _state_errors(path: Path) -> Iterator[None]:
             f"the store {where} cannot be used: {error.strerror or error}; "
             "free space, correct its permissions or give another --home"
         ) from error
-
-
-def _make_private(folder: Path) -> None:
-    """Make a folder and its missing parents, for their owner only."""
-    missing = []
-    while not folder.exists():
-        missing.append(folder)
-        folder = folder.parent
-    for new in reversed(missing):
-        new.mkdir(mode=0o700, exist_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the name of a new file survive a crash."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _write_all(fd: int, data: bytes) -> int:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(fd, left) :]
-    return len(data)
 
 
 def _ends_whole(fd: int) -> bool:
@@ -356,10 +334,7 @@ def _lines(stream: BinaryIO) -> Iterator[bytes | None]:
 
 def _is_row(line: bytes) -> bool:
     tally = ReadTally()
-    try:
-        return row_of_line(line + b"\n", tally) is not None or bool(tally.unknown)
-    except StateError:  # whole, of a newer schema
-        return True
+    return row_of_line(line + b"\n", tally) is not None or bool(tally.unknown)
 
 
 def row_of_line(line: bytes | None, tally: ReadTally) -> StoredRow | None:

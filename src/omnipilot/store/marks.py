@@ -6,18 +6,18 @@ reads again what it cannot be sure of, and the log's content hashes keep that fr
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from omnipilot.domain.errors import StateError
+from omnipilot.store.files import replace_file
 from omnipilot.store.lock import exclusive
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["MARKS_NAME", "Covered", "Marks", "replace_file"]
+__all__ = ["MARKS_NAME", "Covered", "Marks"]
 
 MARKS_NAME: Final = "harvest.json"
 _VERSION: Final = 1
@@ -107,22 +107,3 @@ class Marks:
             f"{self._path} cannot be used: {error.strerror or error}; "
             "free space, correct its permissions or give another --home"
         )
-
-
-def replace_file(path: Path, text: bytes) -> None:
-    """Replace a file whole, so that a crash leaves the old or the new one.
-
-    The caller holds a lock, for the file's name while it is written is always the same.
-    """
-    temporary = path.with_name(f"{path.name}.new")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(fd)
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from omnipilot.domain.errors import StateError
 from omnipilot.domain.rows import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -12,10 +11,14 @@ if TYPE_CHECKING:
 
     Step = Callable[[dict[str, Any]], dict[str, Any]]
 
-__all__ = ["MIGRATIONS", "upgrade"]
+__all__ = ["MIGRATIONS", "UnknownSchemaError", "upgrade"]
 
 # (kind, version) → the fields of version + 1. Schema 1 is the first, so there is no step yet.
 MIGRATIONS: Final[Mapping[tuple[str, int], Step]] = {}
+
+
+class UnknownSchemaError(Exception):
+    """No step leads from the schema of a row to the present one: it stays in the log, unread."""
 
 
 def upgrade(
@@ -36,17 +39,14 @@ def upgrade(
         current: schema wanted.
 
     Raises:
-        StateError: the row is of a newer schema, or no step leads on from an older one.
+        UnknownSchemaError: the row is of a newer schema, or no step leads on from an older one.
     """
     if version > current:
-        raise StateError(
-            f"the store holds a row of {kind} schema {version} and this omnipilot reads up to "
-            f"{current}: upgrade omnipilot"
-        )
+        raise UnknownSchemaError(f"{kind} schema {version} is newer than {current}")
     for step_version in range(version, current):
         step = steps.get((kind, step_version))
         if step is None:
-            raise StateError(f"no migration leads on from {kind} schema {step_version}")
+            raise UnknownSchemaError(f"no migration leads on from {kind} schema {step_version}")
         fields = step(fields)
         fields["schema_version"] = step_version + 1
     return fields

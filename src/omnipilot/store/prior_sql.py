@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.domain.errors import UsageError
+from omnipilot.domain.rows import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from omnipilot.store.priors import LaunchDefinition
 
-__all__ = ["FIELDS", "NEWEST_SCHEMA", "SOURCE_TABLE", "Script", "newest_script", "prior_script"]
+__all__ = ["FIELDS", "NEWER_SCHEMA", "SOURCE_TABLE", "Script", "newest_script", "prior_script"]
 
 SOURCE_TABLE: Final = "cluster_jobs"
 # Columns of the source table: field of a stored row, column, and whether it is a number.
@@ -65,9 +66,9 @@ _RUNS: Final = f"""
 SELECT cluster_name, job_id, submit_s, start_s, MAX(state) AS state, MAX(gpu) AS gpu,
   MAX(n_gpus) AS n_gpus, MAX(n_tasks) AS n_tasks, MAX(queue) AS queue,
   MAX(job_class) AS job_class, MAX(ended_by) AS ended_by, MAX(eligible_s) AS eligible_s,
-  MAX(end_s) AS end_s, MAX(elapsed_s) AS elapsed_s, MAX(time_limit_s) AS time_limit_s,
-  MAX(schema_version) AS schema_version
+  MAX(end_s) AS end_s, MAX(elapsed_s) AS elapsed_s, MAX(time_limit_s) AS time_limit_s
 FROM {SOURCE_TABLE}
+WHERE COALESCE(schema_version, 0) <= {SCHEMA_VERSION}
 GROUP BY cluster_name, job_id, submit_s, start_s
 """  # noqa: S608 - constant names
 
@@ -107,8 +108,10 @@ _WITHOUT_GPUS: Final = """
 SELECT CAST(COALESCE(SUM(n_tasks), 0) AS BIGINT) AS jobs FROM launches WHERE n_gpus = 0
 """
 
-NEWEST_SCHEMA: Final = "newest_schema"
-_NEWEST_SCHEMA: Final = "SELECT MAX(schema_version) AS newest FROM runs"
+NEWER_SCHEMA: Final = "newer_schema"
+_NEWER_SCHEMA: Final = f"""
+SELECT CAST(COUNT(*) AS BIGINT) AS n FROM {SOURCE_TABLE} WHERE schema_version > {SCHEMA_VERSION}
+"""  # noqa: S608 - constant names
 
 _OUTCOMES: Final = """
 SELECT state, outcome, CAST(COUNT(*) AS BIGINT) AS n
@@ -203,7 +206,7 @@ def prior_script(
         questions={
             "configurations": _CONFIGURATIONS.format(**_weighting("end_age", definition.window_s)),
             "without_gpus": _WITHOUT_GPUS,
-            NEWEST_SCHEMA: _NEWEST_SCHEMA,
+            NEWER_SCHEMA: _NEWER_SCHEMA,
             "outcomes": _OUTCOMES,
             "waits": _WAITS.format(
                 quantiles=quantiles, **_weighting("start_age", definition.wait_window_s)

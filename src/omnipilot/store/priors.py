@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from omnipilot.domain.errors import StateError, UsageError
-from omnipilot.domain.rows import SCHEMA_VERSION
+from omnipilot.domain.errors import UsageError
 from omnipilot.store.dataset import FRESHNESS_CUTOFF_WINDOWS
-from omnipilot.store.prior_sql import NEWEST_SCHEMA, prior_script
+from omnipilot.store.prior_sql import NEWER_SCHEMA, prior_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -174,6 +173,7 @@ class ClusterHistory:
         untyped: of those, jobs whose GPU kind the scheduler does not tell.
         without_gpus: jobs left out.
         outcomes: runs that started, by (state, outcome).
+        newer_schema: records that only a newer omnipilot can read, left out.
     """
 
     configurations: tuple[ConfigurationCount, ...]
@@ -182,6 +182,7 @@ class ClusterHistory:
     untyped: int
     without_gpus: int
     outcomes: Mapping[tuple[str, Outcome], int]
+    newer_schema: int = 0
 
 
 class _Tally:
@@ -351,7 +352,7 @@ def query_history(
 
     Raises:
         UsageError: a state, class, partition or kind that Slurm does not allow.
-        StateError: the jobs cannot be read, or some are of a newer schema.
+        StateError: the jobs cannot be read.
     """
     script = prior_script(
         definition,
@@ -362,12 +363,6 @@ def query_history(
         steps_per_window=STEPS_PER_WINDOW,
     )
     found = engine.answers(script)
-    ((newest,),) = found[NEWEST_SCHEMA]
-    if newest is not None and newest > SCHEMA_VERSION:
-        raise StateError(
-            f"the store holds jobs of schema {newest} and this omnipilot reads up to "
-            f"{SCHEMA_VERSION}: upgrade omnipilot"
-        )
     configurations = found["configurations"]
     total = sum(row[2] for row in configurations)
     unit = _unit(definition.window_s)
@@ -393,4 +388,5 @@ def query_history(
         untyped=sum(row[2] for row in configurations if not row[0]),
         without_gpus=found["without_gpus"][0][0],
         outcomes={(state, outcome): n for state, outcome, n in found["outcomes"]},
+        newer_schema=found[NEWER_SCHEMA][0][0],
     )
