@@ -263,6 +263,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from omnipilot.advisor.harvest import Sacct, harvest_slurm
+print("ready", flush=True)
 harvest_slurm(Path(sys.argv[1]), Sacct(since_s=int(sys.argv[2])), now_s=int(sys.argv[3]))
 """
 
@@ -281,10 +282,15 @@ def test_killed_anywhere_and_started_again_it_loses_and_doubles_nothing(
     home = tmp_path / "killed"
     command = [sys.executable, "-c", KILLED, str(home), str(BEGIN_S), str(NOW_S)]
     killed = 0
-    for _ in range(60):
-        process = subprocess.Popen(command, env=dict(os.environ), stderr=subprocess.DEVNULL)
+    for _ in range(30):
+        process = subprocess.Popen(
+            command, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert process.stdout is not None
+        with process.stdout as told:
+            assert told.readline() == b"ready\n"
         try:
-            process.wait(timeout=rng.uniform(0.2, 1.6))
+            process.wait(timeout=rng.uniform(0.02, 1.2))
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()

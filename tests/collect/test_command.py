@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +17,9 @@ from omnipilot.collect.command import (
     stream_lines,
 )
 from omnipilot.domain.errors import ToolError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def python(code: str) -> tuple[str, ...]:
@@ -50,7 +54,7 @@ def test_a_program_that_hangs_costs_its_time_out_and_its_children_end_too() -> N
     before = time.monotonic()
     with pytest.raises(ToolError, match=r"did not answer within 0\.3 s"):
         run_command(python(code), timeout_s=0.3)
-    assert time.monotonic() - before < 3.0
+    assert time.monotonic() - before < 15.0
 
 
 @pytest.mark.parametrize(
@@ -78,11 +82,15 @@ def test_output_without_end_is_cut_off() -> None:
         list(stream_lines(endless, output_bytes=2**20))
 
 
-def test_several_programs_run_side_by_side() -> None:
-    code = "import time; time.sleep(0.5); print({})"
-    before = time.monotonic()
-    answers = run_commands([Command(python(code.format(i))) for i in range(4)])
-    assert time.monotonic() - before < 1.9
+def test_several_programs_run_side_by_side(tmp_path: Path) -> None:
+    # Each ends only when all have begun.
+    code = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "folder, i = Path(sys.argv[1]), sys.argv[2]\n(folder / i).touch()\n"
+        "while len(list(folder.iterdir())) < 4: time.sleep(0.01)\nprint(i)"
+    )
+    commands = [Command((*python(code), str(tmp_path), str(i)), 60.0) for i in range(4)]
+    answers = run_commands(commands)
     assert [a.stdout for a in answers if isinstance(a, CommandResult)] == [
         b"0\n", b"1\n", b"2\n", b"3\n",
     ]  # fmt: skip

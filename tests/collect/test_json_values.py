@@ -101,11 +101,11 @@ def test_damage_is_refused_and_reading_goes_on(file: Path, data: bytes, n_good: 
     ],
 )  # fmt: skip
 def test_no_text_takes_long(file: Path, data: bytes) -> None:
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     items: list[JsonValue | Rejection] = []
     with contextlib.suppress(BadInputError):
         items = read(file, data)
-    assert time.perf_counter() - began_s < 1.0
+    assert time.process_time() - began_s < 1.0
     assert not any(isinstance(item, JsonValue) for item in items[:1])
 
 

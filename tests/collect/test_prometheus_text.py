@@ -76,9 +76,9 @@ def test_other_metrics_are_passed_over(tmp_path: Path) -> None:
              'a{x="' + '\\"' * 30_000, "a" + " " * 60_000, "a{" + "} 1" * 20_000]
 )  # fmt: skip
 def test_no_line_takes_long(tmp_path: Path, line: str) -> None:
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     read(tmp_path, f"{line}\n")
-    assert time.perf_counter() - began_s < 1.0
+    assert time.process_time() - began_s < 1.0
 
 
 def test_a_quantile_lies_where_its_rank_falls_in_the_bucket() -> None:

@@ -39,7 +39,6 @@ JOB: dict[str, Any] = {
 }  # fmt: skip
 quick = settings(
     max_examples=200,
-    deadline=1000,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
@@ -228,13 +227,13 @@ def test_jobs_larger_than_a_block_are_joined(tmp_path: Path) -> None:
 def test_deep_nesting_is_damage_and_no_crash(tmp_path: Path, indent: int | None) -> None:
     text = document(JOB, job(steps="DEEP"), indent=indent)
     text = text.replace('"DEEP"', "[" * 100_000 + "]" * 100_000)
-    start_s = time.perf_counter()
+    start_s = time.process_time()
     if indent is None:
         with pytest.raises(BadInputError, match="damaged JSON"):
             collect(tmp_path / "j", text)
     else:
         assert codes(collect(tmp_path / "j", text)) == ["damaged JSON"]
-    assert time.perf_counter() - start_s < 1.0
+    assert time.process_time() - start_s < 1.0
 
 
 def test_names_paths_and_command_lines_are_not_kept(tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ BLOB = (
 )
 quick = settings(
     max_examples=200,
-    deadline=1000,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
@@ -292,9 +291,9 @@ def test_lines_of_nothing_but_delimiters_are_refused_quickly(tmp_path: Path) -> 
     free = "JobName|Comment|WorkDir|SubmitLine|Extra|Reason|Reservation|StdErr"
     header = f"JobID|State|Submit|Start|End|ReqTRES|{free}"
     lines = "\n".join("COMPLETED|" * n for n in range(10, 60))
-    start_s = time.perf_counter()
+    start_s = time.process_time()
     told = collect(tmp_path / "a", f"{header}\n{lines}\n")
-    assert time.perf_counter() - start_s < 2.0
+    assert time.process_time() - start_s < 2.0
     assert rows(told) == []
     assert len(told) == 50
 

@@ -518,9 +518,9 @@ def test_what_is_no_log_of_a_vllm_server_is_told(tmp_path: Path, text: str) -> N
 def test_a_log_of_many_requests_is_read_fast(tmp_path: Path) -> None:
     request = '(APIServer pid=9) INFO:     127.0.0.1:1 - "POST /v1/completions HTTP/1.1" 200 OK'
     lines = [*GOOD, *([request] * 20_000)]
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     assert start(tmp_path, lines).status == "ok"
-    assert time.perf_counter() - began_s < 2.0
+    assert time.process_time() - began_s < 2.0
 
 
 @pytest.mark.parametrize(
@@ -538,10 +538,10 @@ def test_a_log_of_many_requests_is_read_fast(tmp_path: Path) -> None:
     ],
 )
 def test_no_line_takes_long(tmp_path: Path, line: str) -> None:
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     for level in ("INFO", "ERROR"):
         collect(tmp_path, [*LOADED, line, engine("13:15:00", line, level), *traceback(line)])
-    assert time.perf_counter() - began_s < 1.0
+    assert time.process_time() - began_s < 1.0
 
 
 @settings(

@@ -57,8 +57,8 @@ def mutated(draw: st.DrawFn, base: bytes) -> bytes:
 
 
 def survives(collect: Callable[[], Iterable[Row | Rejection]]) -> list[Row]:
-    """Collect a damaged text: rows that can be stored, counted refusals, and within a second."""
-    began_s = time.perf_counter()
+    """Collect a damaged text: rows that can be stored, counted refusals, in a second of work."""
+    began_s = time.process_time()
     rows: list[Row] = []
     try:
         for item in collect():
@@ -71,5 +71,5 @@ def survives(collect: Callable[[], Iterable[Row | Rejection]]) -> list[Row]:
                 rows.append(item)
     except BadInputError:
         rows.clear()
-    assert time.perf_counter() - began_s < 1.0
+    assert time.process_time() - began_s < 1.0
     return rows

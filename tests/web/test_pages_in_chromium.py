@@ -93,7 +93,7 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
         )  # fmt: skip
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(60_000)
         home = "{0.scheme}://{0.netloc}".format(urlsplit(url))
         page.on("console", lambda m: faults.append(m.text) if m.type == "error" else None)
         page.on("pageerror", lambda error: faults.append(str(error)))
