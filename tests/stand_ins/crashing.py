@@ -8,7 +8,9 @@ last synced, of each folder the names it had when it was last synced. What sits 
 what file systems really do.
 """
 
-# ruff: noqa: PTH - pathlib would go through the very calls that are replaced here
+# pathlib would go through the very calls that are replaced here.
+# ruff: noqa: PTH102, PTH109, PTH114, PTH115, PTH116, PTH118, PTH120, PTH211
+# (pathlib would go through the very calls that are replaced here)
 
 from __future__ import annotations
 
