@@ -10,7 +10,6 @@ what file systems really do.
 
 # pathlib would go through the very calls that are replaced here.
 # ruff: noqa: PTH102, PTH109, PTH114, PTH115, PTH116, PTH118, PTH120, PTH211
-# (pathlib would go through the very calls that are replaced here)
 
 from __future__ import annotations
 
