@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from omnipilot.advisor.engine import fit_question, with_engine_parameters
+from omnipilot.advisor.engine import fit_question, verdict_of, with_engine_parameters
 from omnipilot.advisor.fitting import default_utilization_frac
 from omnipilot.advisor.outlook import Outlook
 from omnipilot.advisor.placing import no_place, place
@@ -14,7 +13,6 @@ from omnipilot.advisor.question import Advice
 from omnipilot.advisor.site_runs import site_runs
 from omnipilot.advisor.turning import price_turning_points, value_turning_points
 from omnipilot.catalog.engines import engine_name, parse_engine_version
-from omnipilot.costmodel.feasibility import check_fit
 from omnipilot.decide.arms import enumerate_arms
 from omnipilot.decide.candidate import Candidate
 from omnipilot.decide.economics import Economics
@@ -37,11 +35,9 @@ if TYPE_CHECKING:
     from omnipilot.advisor.advisor import Advisor
     from omnipilot.advisor.placing import Placed
     from omnipilot.advisor.question import Question
-    from omnipilot.costmodel.fit_question import FitQuestion
     from omnipilot.domain import GpuSpec, ModelArch, ServingRequest
 
 # Fields of a question that replace a setting of the site.
-KEPT_VERDICTS: Final = 8192
 _OVERRIDES: Final = ("electricity_usd_per_kwh", "wait_cost_usd_per_h", "slo_penalty_usd_per_h")
 
 
@@ -69,7 +65,7 @@ def advise(advisor: Advisor, question: Question) -> Advice:
         engine=engine,
         memory_utilization_frac=default_utilization_frac(engine, request.engine_version),
     )
-    judged = [(arm, _verdict(fit_question(advisor, arm, request, model))) for arm in arms.arms]
+    judged = [(arm, verdict_of(fit_question(advisor, arm, request, model))) for arm in arms.arms]
     refused = [(arm, fit) for arm, fit in judged if fit.verdict != "fits"]
     cannot = (
         *arms.ruled_out,
@@ -154,12 +150,6 @@ def scenario_of(advisor: Advisor, arm: Arm, request: ServingRequest, model: Mode
 def _latest_version(engine: str) -> str:
     """The engine's newest known version: what a launch without a stated version runs."""
     return ".".join(str(part) for part in parse_engine_version("", engine).version)
-
-
-@lru_cache(maxsize=KEPT_VERDICTS)
-def _verdict(question: FitQuestion) -> FitVerdict:
-    """The same launch gets the same verdict; a service is asked about few models, often."""
-    return check_fit(question)
 
 
 def _gpus(advisor: Advisor, question: Question, outlook: Outlook) -> tuple[GpuSpec, ...]:

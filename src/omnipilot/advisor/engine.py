@@ -6,17 +6,19 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from omnipilot.costmodel.feasibility import check_fit
 from omnipilot.costmodel.fit_question import FitQuestion
-from omnipilot.launch.parameters import engine_parameters
+from omnipilot.launch.parameters import batch_load, engine_parameters
 
 if TYPE_CHECKING:
     from omnipilot.advisor.advisor import Advisor
     from omnipilot.domain import Arm, FitVerdict, ModelArch, Recommendation, ServingRequest
     from omnipilot.domain.engine import EngineParameters
 
-KEPT_PARAMETERS: Final = 8192
+# Launches whose verdict and parameters are remembered.
+KEPT: Final = 8192
 
-__all__ = ["fit_question", "parameters_of", "with_engine_parameters"]
+__all__ = ["fit_question", "parameters_of", "verdict_of", "with_engine_parameters"]
 
 
 def fit_question(
@@ -37,23 +39,24 @@ def fit_question(
     )
 
 
-@lru_cache(maxsize=KEPT_PARAMETERS)
-def _parameters(
-    question: FitQuestion, concurrency: int, fit: FitVerdict | None
-) -> EngineParameters:
+@lru_cache(maxsize=KEPT)
+def verdict_of(question: FitQuestion) -> FitVerdict:
+    """Whether a launch starts; the same launch gets the same verdict without being judged again."""
+    return check_fit(question)
+
+
+@lru_cache(maxsize=KEPT)
+def _parameters(question: FitQuestion, load: int) -> EngineParameters:
     """The same launch says the same; a service is asked about few models, often."""
-    return engine_parameters(question, concurrency, fit)
+    return engine_parameters(question, load, verdict_of(question))
 
 
 def parameters_of(
-    advisor: Advisor,
-    arm: Arm,
-    request: ServingRequest,
-    model: ModelArch,
-    fit: FitVerdict | None = None,
+    advisor: Advisor, arm: Arm, request: ServingRequest, model: ModelArch
 ) -> EngineParameters:
     """What the launch of one arm says to the engine."""
-    return _parameters(fit_question(advisor, arm, request, model), request.concurrency, fit)
+    question = fit_question(advisor, arm, request, model)
+    return _parameters(question, batch_load(request.concurrency))
 
 
 def with_engine_parameters(
@@ -62,7 +65,7 @@ def with_engine_parameters(
     """Give every ranked arm its engine parameters, and the probe what its launch lacks."""
     request = recommendation.request
     ranked = tuple(
-        replace(r, engine_parameters=parameters_of(advisor, r.arm, request, model, r.fit))
+        replace(r, engine_parameters=parameters_of(advisor, r.arm, request, model))
         for r in recommendation.ranked
     )
     abstention = recommendation.abstention

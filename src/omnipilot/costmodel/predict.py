@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from omnipilot.costmodel.bundle import load_bundle
@@ -33,6 +33,7 @@ class Prediction:
     """
 
     _answers: Answers
+    _rows: dict[str, list[list[float]]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def values(self) -> dict[str, NDArray[np.float64]]:
@@ -56,10 +57,12 @@ class Prediction:
 
     def target_prediction(self, i: int, name: str) -> TargetPrediction:
         """One target of scenario ``i``."""
-        q10, q50, q90, lower, upper = (float(v) for v in self.values[name][i])
+        rows = self._rows.get(name)
+        if rows is None:  # a list of floats is read ten times faster than an array
+            rows = self._rows[name] = self.values[name].tolist()
+        q10, q50, q90, lower, upper = rows[i]
         return TargetPrediction(
-            q10=q10, q50=q50, q90=q90, lower=lower, upper=upper,
-            unit=TARGET_BY_NAME[name].unit, source=self.source[name],
+            q10, q50, q90, lower, upper, TARGET_BY_NAME[name].unit, self.source[name],
             crossed=bool(self.crossed[name][i]),
         )  # fmt: skip
 

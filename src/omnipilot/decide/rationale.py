@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.decide.utility import TERMS
@@ -42,6 +43,8 @@ def _share(mine: float, best: float) -> str:
 
 
 # What to say of a term where an arm does worse, and where it does better, than the best arm.
+_SIGNS: Final = tuple((term.name, term.sign) for term in TERMS)
+_term_values: Final = attrgetter(*(term.field for term in TERMS))
 _Phrase = tuple["Callable[[Scored, Scored], str]", "Callable[[Scored, Scored], str]"]
 _PHRASES: Final[dict[str, _Phrase]] = {
     "serving_value": (
@@ -89,10 +92,10 @@ def usd_per_h_text(value: float) -> str:
 def _contributions(arm: Scored, best: Scored, weights: DecisionWeights) -> dict[str, float]:
     """Weighted difference of every term in the arm's favour, USD."""
     return {
-        term.name: term.sign
-        * getattr(weights, term.name)
-        * (getattr(arm.terms, term.field) - getattr(best.terms, term.field))
-        for term in TERMS
+        name: sign * getattr(weights, name) * (mine - theirs)
+        for (name, sign), mine, theirs in zip(
+            _SIGNS, _term_values(arm.terms), _term_values(best.terms), strict=True
+        )
     }
 
 

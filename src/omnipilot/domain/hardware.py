@@ -35,6 +35,10 @@ class GpuSpec:
     form: str = ""
     parent: str = ""
 
+    def __hash__(self) -> int:
+        """By kind alone: GPUs are keys of caches that every answer looks into."""
+        return hash(self.kind)
+
     @property
     def is_mig(self) -> bool:
         """True for a MIG slice, which cannot be combined by tensor parallelism."""

@@ -56,6 +56,10 @@ class ModelArch:
     torch_dtype: str = "bfloat16"
     source: str = ""
 
+    def __hash__(self) -> int:
+        """By name alone: models are keys of caches that every answer looks into."""
+        return hash(self.model_id)
+
     @property
     def is_moe(self) -> bool:
         """True when tokens are routed to experts."""

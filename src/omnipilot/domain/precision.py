@@ -24,3 +24,7 @@ class PrecisionSpec:
     min_compute_capability: float
     source: str
     experts_only: bool = False
+
+    def __hash__(self) -> int:
+        """By name alone: formats are keys of caches that every answer looks into."""
+        return hash(self.name)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from omnipilot.costmodel.fit_question import FitQuestion
     from omnipilot.domain.feasibility import FitVerdict
 
-__all__ = ["engine_parameters"]
+__all__ = ["batch_load", "engine_parameters"]
 
 # Batch limits below this save nothing: graphs for small batches are captured anyway.
 _LEAST_SEQS: Final = 8
@@ -85,6 +85,11 @@ def engine_parameters(
     )
 
 
+def batch_load(concurrency: int) -> int:
+    """Requests in flight rounded up to a power of two, at least 8."""
+    return max(_LEAST_SEQS, 1 << max(concurrency - 1, 0).bit_length())
+
+
 def _share(question: FitQuestion) -> float:
     version = parse_engine_version(question.engine_version, question.engine)
     return fill_defaults(question, version).utilization_frac if version.known_engine else 0.9
@@ -92,7 +97,7 @@ def _share(question: FitQuestion) -> float:
 
 def _batch_limit(question: FitQuestion, concurrency: int) -> int:
     version = parse_engine_version(question.engine_version, question.engine)
-    load = max(_LEAST_SEQS, 1 << max(concurrency - 1, 0).bit_length())
+    load = batch_load(concurrency)
     if not version.known_engine:
         return load
     return min(fill_defaults(question, version).max_num_seqs, load)
