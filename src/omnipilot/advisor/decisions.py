@@ -97,12 +97,16 @@ def remember(advisor: Advisor, question: Question, advice: Advice) -> str:
 
 def _append(path: Path, line: bytes, most: int) -> None:
     """Add one line; from twice as many as are kept on the oldest half goes."""
+    from omnipilot.store.files import replace_file, write_all  # noqa: PLC0415 - same
     from omnipilot.store.lock import exclusive  # noqa: PLC0415 - quick where nothing is kept
 
     with exclusive(path.with_name(f"{DECISIONS_NAME}.lock"), _LOCK_TIMEOUT_S):
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.write(fd, line)
+            size_bytes = os.fstat(fd).st_size
+            # A line that was cut short must not swallow this one.
+            whole = not size_bytes or os.pread(fd, 1, size_bytes - 1) == b"\n"
+            write_all(fd, line if whole else b"\n" + line)
             size_bytes = os.fstat(fd).st_size
         finally:
             os.close(fd)
@@ -110,9 +114,7 @@ def _append(path: Path, line: bytes, most: int) -> None:
             return
         lines = path.read_bytes().splitlines(keepends=True)
         if len(lines) >= 2 * most:
-            partial = path.with_name(f"{DECISIONS_NAME}.partial")
-            partial.write_bytes(b"".join(lines[-most:]))
-            partial.replace(path)
+            replace_file(path, b"".join(lines[-most:]))
 
 
 def replay(advisor: Advisor, name: str) -> Replay:

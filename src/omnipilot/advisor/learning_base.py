@@ -10,6 +10,7 @@ from omnipilot.costmodel.fit import fit_cost_model
 from omnipilot.evaluate.digests import code_digest, dataset_digest
 from omnipilot.learn.registry import Registry
 from omnipilot.learn.train import CARD_FILE, model_card, render_card
+from omnipilot.store.files import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,5 +52,6 @@ def fit_base(
     card = {**model_card(dataset, model), "training_digest": digest}
     version = registry.add(model, card, {})
     _, card, _ = load_bundle(registry.path(version))
-    (registry.path(version) / CARD_FILE).write_text(render_card(version, card), encoding="utf-8")
+    text = render_card(version, card).encode()
+    replace_file(registry.path(version) / CARD_FILE, text, locked=False)
     return version

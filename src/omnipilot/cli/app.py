@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from omnipilot.cli import exits
+from omnipilot.cli.visible import visible
 from omnipilot.domain.errors import OmniPilotError
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def run(argv: Sequence[str] | None = None) -> int:
             raise
         # A closed stderr leaves nobody to tell.
         with contextlib.suppress(OSError, ValueError):
-            click.echo(f"omnipilot: error: {' '.join(message.split())}", err=True)
+            click.echo(f"omnipilot: error: {visible(' '.join(message.split()))}", err=True)
         return exits.ERROR if code == _BUG else code
     return result if isinstance(result, int) else exits.OK
 

@@ -15,6 +15,8 @@ import click
 
 from omnipilot.advisor.answer_data import plain
 from omnipilot.advisor.words import number, seconds, usd
+from omnipilot.cli.visible import cell as text_cell
+from omnipilot.cli.visible import escaped, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +39,8 @@ class Column(NamedTuple):
 
 def emit_json(value: object) -> None:
     """Print an answer as one JSON document."""
-    click.echo(json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False))
+    text = json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False)
+    click.echo(escaped(text))
 
 
 def emit_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -57,7 +60,7 @@ def _csv_cell(cell: object) -> object:
         return "true" if cell else "false"
     if isinstance(cell, float):
         return f"{cell:.7g}" if math.isfinite(cell) else ""
-    return cell
+    return text_cell(cell) if isinstance(cell, str) else cell
 
 
 def emit_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], title: str = "") -> None:
@@ -67,8 +70,8 @@ def emit_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], title: 
     from rich.text import Text  # noqa: PLC0415 - same
 
     table = Table(
-        box=None, pad_edge=False, title=title or None, title_justify="left", title_style="bold",
-        header_style="bold", padding=(0, 1),
+        box=None, pad_edge=False, title=visible(title) or None, title_justify="left",
+        title_style="bold", header_style="bold", padding=(0, 1),
     )  # fmt: skip
     for column in columns:
         table.add_column(
@@ -76,7 +79,7 @@ def emit_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], title: 
             no_wrap=column.number or column.narrow, overflow="fold",
         )  # fmt: skip
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(visible(cell)) for cell in row))
     console = Console(file=sys.stdout, width=_width(), highlight=False, markup=False)
     with console.capture() as capture:
         console.print(table)
@@ -87,7 +90,7 @@ def emit_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], title: 
 def emit_heading(text: str) -> None:
     """Print a section's heading after an empty line."""
     click.echo()
-    click.secho(text, bold=True)
+    click.secho(visible(text), bold=True)
 
 
 def emit_lines(lines: Iterable[str], indent: str = "  ", *, bold: bool = False) -> None:
@@ -95,7 +98,7 @@ def emit_lines(lines: Iterable[str], indent: str = "  ", *, bold: bool = False) 
     width = _width()
     for line in lines:
         text = click.wrap_text(
-            line, width=width, initial_indent=indent, subsequent_indent=f"{indent}  "
+            visible(line), width=width, initial_indent=indent, subsequent_indent=f"{indent}  "
         )
         click.secho(text, bold=bold)
 
@@ -108,7 +111,7 @@ def _width() -> int:
 
 def progress(message: str) -> None:
     """Tell on stderr what is going on."""
-    click.echo(f"omnipilot: {message}", err=True)
+    click.echo(f"omnipilot: {visible(message)}", err=True)
 
 
 def choose(form: str, table: Callable[[], None], **others: Callable[[], None]) -> None:

@@ -19,6 +19,7 @@ __all__ = ["CACHE_NAME", "load_state", "read_cache", "write_cache"]
 
 CACHE_NAME: Final = "cluster_state.json"
 _MOST_BYTES: Final = 256 * 2**20
+_NEW_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def read_cache(home: Path, *, now_s: float, most_age_s: float) -> ClusterState | None:
@@ -38,7 +39,9 @@ def write_cache(home: Path, state: ClusterState) -> None:
     beside = path.with_name(f"{CACHE_NAME}.{os.getpid()}")
     with suppress(OSError):
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside.write_bytes(msgspec.json.encode(state))
+        beside.unlink(missing_ok=True)
+        with os.fdopen(os.open(beside, _NEW_FLAGS, 0o600), "wb") as stream:
+            stream.write(msgspec.json.encode(state))
         beside.replace(path)
     with suppress(OSError):
         beside.unlink(missing_ok=True)
