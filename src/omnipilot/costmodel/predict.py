@@ -33,7 +33,9 @@ class Prediction:
     """
 
     _answers: Answers
-    _rows: dict[str, list[list[float]]] = field(default_factory=dict, repr=False, compare=False)
+    _columns: dict[str, tuple[list[list[float]], str, Source, list[bool]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @property
     def values(self) -> dict[str, NDArray[np.float64]]:
@@ -57,14 +59,15 @@ class Prediction:
 
     def target_prediction(self, i: int, name: str) -> TargetPrediction:
         """One target of scenario ``i``."""
-        rows = self._rows.get(name)
-        if rows is None:  # a list of floats is read ten times faster than an array
-            rows = self._rows[name] = self.values[name].tolist()
+        column = self._columns.get(name)
+        if column is None:  # lists are read ten times faster than arrays
+            column = self._columns[name] = (
+                self.values[name].tolist(), TARGET_BY_NAME[name].unit, self.source[name],
+                self.crossed[name].tolist(),
+            )  # fmt: skip
+        rows, unit, source, crossed = column
         q10, q50, q90, lower, upper = rows[i]
-        return TargetPrediction(
-            q10, q50, q90, lower, upper, TARGET_BY_NAME[name].unit, self.source[name],
-            crossed=bool(self.crossed[name][i]),
-        )  # fmt: skip
+        return TargetPrediction(q10, q50, q90, lower, upper, unit, source, crossed[i])
 
 
 @dataclass(frozen=True, slots=True)
