@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import os
 import re
+import stat
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from omnipilot.domain.errors import BadInputError
+from omnipilot.domain.errors import BadInputError, StateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -230,6 +231,23 @@ def default_home() -> Path:
     # The XDG base directory specification ignores relative paths.
     base = Path(data) if data and Path(data).is_absolute() else Path.home() / ".local" / "share"
     return base / "omnipilot"
+
+
+def check_home(folder: Path) -> None:
+    """Refuse a folder in which anybody may put files; one that is not there is fine.
+
+    Raises:
+        StateError: others than its owner and group can write in it.
+    """
+    try:
+        mode = folder.stat().st_mode
+    except OSError:
+        return  # whoever opens a file in it says what is wrong
+    if stat.S_ISDIR(mode) and mode & stat.S_IWOTH:
+        raise StateError(
+            f"anybody can write in {folder} (mode {stat.S_IMODE(mode):04o}): run chmod o-w on it, "
+            "or give a --home of your own"
+        )
 
 
 def _memory_share(kind: str) -> float | None:

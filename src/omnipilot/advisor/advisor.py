@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from omnipilot.catalog import Catalog
-from omnipilot.settings import Settings, default_home
+from omnipilot.settings import Settings, check_home, default_home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,8 +38,14 @@ class Advisor:
 
     @classmethod
     def open(cls, home: Path | None = None) -> Advisor:
-        """Open a site; ``OMNIPILOT_HOME`` or the user's data folder where ``home`` is None."""
-        return cls(home or default_home())
+        """Open a site; ``OMNIPILOT_HOME`` or the user's data folder where ``home`` is None.
+
+        Raises:
+            StateError: anybody can write in its folder.
+        """
+        home = home or default_home()
+        check_home(home)
+        return cls(home)
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -74,7 +80,8 @@ class Advisor:
         from omnipilot.costmodel.predict import CostModel  # noqa: PLC0415 - same
 
         own = self.home / "bundles" / "current"
-        return CostModel.load(own if own.exists() else base_model_path())
+        # A pointer into nothing is a lost model: the shipped one must not stand in for it unsaid.
+        return CostModel.load(own if own.exists() or own.is_symlink() else base_model_path())
 
     def resolve_model(
         self, model_id: str, config: Path | None = None, *, allow_fetch: bool = False

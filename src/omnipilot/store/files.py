@@ -7,35 +7,17 @@ so a new file is synced before its folder is, and both before success is told.
 from __future__ import annotations
 
 import os
-import stat
 from typing import TYPE_CHECKING, Final
 
-from omnipilot.domain.errors import StateError
+from omnipilot.settings import check_home
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["check_folder", "make_private", "replace_file", "sync_folder", "write_all"]
+__all__ = ["make_private", "replace_file", "sync_folder", "write_all"]
 
 # Exclusive: a link that somebody planted at the name is refused, never followed.
 _NEW_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse a folder in which anybody may put files.
-
-    Raises:
-        StateError: others than its owner and group can write in it.
-    """
-    try:
-        mode = folder.stat().st_mode
-    except OSError:
-        return  # whoever opens a file in it says what is wrong
-    if stat.S_ISDIR(mode) and mode & stat.S_IWOTH:
-        raise StateError(
-            f"anybody can write in {folder} (mode {stat.S_IMODE(mode):04o}): run chmod o-w on it, "
-            "or give a --home of your own"
-        )
 
 
 def make_private(folder: Path) -> None:
@@ -45,7 +27,7 @@ def make_private(folder: Path) -> None:
         StateError: it is there, and anybody can write in it.
         OSError: it cannot be made.
     """
-    check_folder(folder)
+    check_home(folder)
     missing = []
     while not folder.exists():
         missing.append(folder)
