@@ -72,6 +72,11 @@ def observe(advisor: Advisor, *, live: bool, state_file: Path | None, now_s: flo
     digest, lag = read_digest(advisor.home, now_s=now_s, freshness_s=site.freshness_s)
     if lag:
         notes.append(f"{lag[0].upper()}{lag[1:]}.")
+    if digest.damaged:
+        notes.append(
+            f"{digest.damaged:,} lines of the site's own log are damaged or of a later version; "
+            "what they said of runs and faults does not count: omnipilot doctor."
+        )
     began_s = time.monotonic()
     state = _state(advisor, live=live, state_file=state_file, now_s=now_s, notes=notes)
     left_s = max(site.slurm_timeout_s - (time.monotonic() - began_s), _LEAST_WAIT_S)
@@ -91,10 +96,11 @@ def observe(advisor: Advisor, *, live: bool, state_file: Path | None, now_s: flo
             )
             view = None
         elif shield.stale:
-            notes.append(
-                "GPU telemetry was last read "
-                f"{_age(now_s - (shield.seen_s or now_s))} ago: no node counts as healthy by it."
-            )
+            age_s = now_s - (shield.seen_s or now_s)
+            when = f"was last read {_age(age_s)} ago"
+            if age_s < 0:
+                when = f"is dated {_age(-age_s)} ahead, so a clock is wrong"
+            notes.append(f"GPU telemetry {when}: no node counts as healthy by it.")
     return ClusterNow(view, digest, naming, tuple(notes), now_s, left_s)
 
 

@@ -6,7 +6,6 @@ the logs are short enough to be read within the answer's time.
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -17,6 +16,7 @@ from omnipilot.decide.priors import LaunchCounts
 from omnipilot.decide.waits import WaitModel  # noqa: TC001 - read by the decoder
 from omnipilot.domain.rows import StartupRun
 from omnipilot.domain.telemetry_rows import GpuHealth, GpuSnapshot, GpuWindow
+from omnipilot.store.files import replace_file
 from omnipilot.store.log import CLUSTER_LOG_NAME, LOG_NAME, ReadTally, Store
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ __all__ = ["DIGEST_NAME", "Digest", "PastWaits", "SiteLaunches", "read_digest", 
 DIGEST_NAME: Final = "digest.json"
 # Logs up to this size are read within an advice (about 0.1 s for 10 MiB).
 QUICK_BYTES: Final = 8 * 2**20
-_VERSION: Final = 1
+_VERSION: Final = 2
 _DAY_S: Final = 86_400.0
 _FAULTS_KEPT_S: Final = 30 * _DAY_S
 _REPLAYED_S: Final = 60 * 86_400
@@ -77,6 +77,7 @@ class Digest(msgspec.Struct, frozen=True):
         wait_model: blend fitted to them.
         faults: of GPUs, those of the last 30 days.
         seen_s: newest telemetry, 0 for none.
+        damaged: lines of the site's own log that are no rows, or none that this version knows.
     """
 
     version: int = _VERSION
@@ -89,6 +90,7 @@ class Digest(msgspec.Struct, frozen=True):
     wait_model: WaitModel | None = None
     faults: tuple[GpuHealth, ...] = ()
     seen_s: float = 0.0
+    damaged: int = 0
 
 
 def read_digest(
@@ -125,7 +127,8 @@ def refresh_digest(
     Raises:
         StateError: a log cannot be read.
     """
-    own, faults, seen_s = _runs(home, now_s)
+    tally = ReadTally()
+    own, faults, seen_s = _runs(home, now_s, tally)
     if kept is None:
         kept = _jobs(home, now_s, freshness_s)
     digest = Digest(
@@ -138,6 +141,7 @@ def refresh_digest(
         wait_model=kept.wait_model,
         faults=faults,
         seen_s=seen_s,
+        damaged=tally.skipped.total() + tally.unknown.total(),
     )
     if digest.run_bytes or digest.job_bytes:
         _save(home, digest)
@@ -145,13 +149,13 @@ def refresh_digest(
 
 
 def _runs(
-    home: Path, now_s: float
+    home: Path, now_s: float, tally: ReadTally
 ) -> tuple[tuple[SiteLaunches, ...], tuple[GpuHealth, ...], float]:
     """The site's own launches, the faults, and when telemetry was last read."""
     launches: defaultdict[tuple[str, int, str], list[int]] = defaultdict(lambda: [0, 0])
     faults: list[GpuHealth] = []
     seen_s = 0.0
-    for stored in Store(home).rows(ReadTally()):
+    for stored in Store(home).rows(tally):
         row = stored.row
         if isinstance(row, StartupRun):
             if row.status != _UNFINISHED and row.n_gpus > 0:
@@ -241,9 +245,5 @@ def _load(home: Path) -> Digest | None:
 
 
 def _save(home: Path, digest: Digest) -> None:
-    beside = home / f"{DIGEST_NAME}.{os.getpid()}"
     with suppress(OSError):
-        beside.write_bytes(msgspec.json.encode(digest))
-        beside.replace(home / DIGEST_NAME)
-    with suppress(OSError):
-        beside.unlink(missing_ok=True)
+        replace_file(home / DIGEST_NAME, msgspec.json.encode(digest), locked=False)

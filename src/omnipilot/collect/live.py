@@ -74,11 +74,14 @@ def read_cluster(*, now_s: float, timeout_s: float) -> ClusterState:
     jobs = _jobs(squeue, squeue_text, notes)
     partitions = listed.partitions
     reservations: tuple[Reservation, ...] = ()
-    if isinstance(scontrol, CommandResult):
-        partitions = read_partitions(scontrol.stdout) or partitions
+    told = read_partitions(scontrol.stdout) if isinstance(scontrol, CommandResult) else ()
+    if isinstance(scontrol, CommandResult) and told:
+        partitions = told
         reservations = read_reservations(scontrol.stdout)
     else:
-        notes.append(f"Reservations are not known: {scontrol}.")
+        # Every cluster has a partition: an answer without any was cut short or is no answer.
+        why = scontrol if isinstance(scontrol, ToolError) else "scontrol names no partition"
+        notes.append(f"Reservations are not known: {why}.")
     return ClusterState(
         taken_s=now_s,
         nodes=listed.nodes,

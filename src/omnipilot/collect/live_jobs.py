@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -28,6 +29,7 @@ _COLUMNS: Final = (
     ("EndTime", 24), ("SubmitTime", 24), ("TimeLimit", 24), ("PriorityLong", 24),
     ("JobArrayID", 256), ("tres-alloc", 512),
 )  # fmt: skip
+_STATE: Final = re.compile(r"[A-Z_]{2,24}", re.ASCII)
 SQUEUE_FORMAT: Final = ",".join(f"{name}:{width}" for name, width in _COLUMNS)
 
 _Words = str | list[str] | None
@@ -65,6 +67,8 @@ def read_jobs_json(data: bytes) -> tuple[QueuedJob, ...]:
         answer = _decoder.decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise ToolError(f"squeue's JSON cannot be read: {printable(str(error), 120)}") from error
+    if any(not job.job_state for job in answer.jobs):
+        raise ToolError("squeue's JSON cannot be read: a job without a state")
     return tuple(job for raw in answer.jobs if (job := _job(raw)) is not None)
 
 
@@ -87,12 +91,20 @@ def _job(raw: _Job) -> QueuedJob | None:
 
 
 def read_jobs_text(data: bytes) -> tuple[QueuedJob, ...]:
-    """Read ``squeue -h -a -O`` with :data:`SQUEUE_FORMAT`, times in seconds."""
-    return tuple(job for line in data.splitlines() if (job := _line(line)) is not None)
+    """Read ``squeue -h -a -O`` with :data:`SQUEUE_FORMAT`, times in seconds.
+
+    Raises:
+        ToolError: a line is not one of that format.
+    """
+    lines = [line for line in data.splitlines() if line.strip()]
+    return tuple(job for line in lines if (job := _line(line)) is not None)
 
 
 def _line(line: bytes) -> QueuedJob | None:
     cells = dict(zip((name for name, _ in _COLUMNS), _cells(line), strict=True))
+    if not _STATE.fullmatch(cells["State"]):
+        said = printable(line.decode("utf-8", "replace").strip(), 120)
+        raise ToolError(f"squeue's text cannot be read: {said}")
     try:
         limit_s = duration_s(cells["TimeLimit"], "TimeLimit") or 0
     except FieldError:

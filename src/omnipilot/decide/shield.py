@@ -133,7 +133,8 @@ def build_shield(
             for node, found in by_node.items()
         },
         seen_s=newest,
-        stale=newest is not None and now_s - newest > rules.fresh_s,
+        # Dated ahead, the clock of the exporter or of this machine is wrong: no news is old news.
+        stale=newest is not None and not -_CLOCK_SLIP_S <= now_s - newest <= rules.fresh_s,
         unknown_factor=rules.unknown_factor,
     )
 

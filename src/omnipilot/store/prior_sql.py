@@ -61,7 +61,8 @@ class Script:
 
 # Several records of one run, such as those harvested with and without a column, are one: of each
 # field the largest value, so that known wins over unknown. The runs of a requeued job differ in
-# their time of submission and stay apart.
+# their time of submission and stay apart. Every row that was written states every field: one that
+# lacks any is a damaged line.
 _RUNS: Final = f"""
 SELECT cluster_name, job_id, submit_s, start_s, MAX(state) AS state, MAX(gpu) AS gpu,
   MAX(n_gpus) AS n_gpus, MAX(n_tasks) AS n_tasks, MAX(queue) AS queue,
@@ -69,6 +70,7 @@ SELECT cluster_name, job_id, submit_s, start_s, MAX(state) AS state, MAX(gpu) AS
   MAX(end_s) AS end_s, MAX(elapsed_s) AS elapsed_s, MAX(time_limit_s) AS time_limit_s
 FROM {SOURCE_TABLE}
 WHERE COALESCE(schema_version, 0) <= {SCHEMA_VERSION}
+  AND {" AND ".join(f"{column} IS NOT NULL" for _, column, _ in FIELDS[:-1])}
 GROUP BY cluster_name, job_id, submit_s, start_s
 """  # noqa: S608 - constant names
 
