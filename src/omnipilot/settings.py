@@ -260,7 +260,7 @@ def _read_site(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         site = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise BadInputError(f"{path}: cannot be read as TOML: {error}") from error
     for key, value in site.items():
         if key not in VALID_KEYS:

@@ -82,7 +82,7 @@ class _Machine:
         for name in _FD_CALLS:
             setattr(os, name, self._fd_call(name, getattr(os, name)))
         fcntl.flock = self._fd_call("flock", fcntl.flock)
-        io.open = self._io_open(io.open)  # type: ignore[assignment]
+        io.open = self._io_open(io.open)
 
     def _is_mine(self, path: object, dir_fd: int | None = None) -> bool:
         if not isinstance(path, str | os.PathLike):

@@ -101,7 +101,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     """Parse one file into tables by kind, checking names and types of the fields."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise BadInputError(f"{path}: cannot be read as TOML: {error}") from error
     for kind, table in data.items():
         if not isinstance(table, dict):

@@ -167,7 +167,7 @@ def load_menu(path: Path = MENU_FILE) -> tuple[Probe, ...]:
     """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise BadInputError(f"{path}: cannot be read as a menu of probes: {error}") from error
     entries = data.get("probe")
     if not isinstance(entries, list) or not entries:
