@@ -50,20 +50,22 @@ def commands() -> dict[tuple[str, ...], click.Command]:
     return found
 
 
+pair = st.tuples(st.booleans(), st.booleans())
+
+
 @st.composite
 def argv(draw: st.DrawFn) -> list[str]:
     words = draw(st.sampled_from(sorted(commands())))
     options = [
-        option
+        str(option)
         for parameter in commands()[words].params
         for option in (*parameter.opts, *parameter.secondary_opts)
         if option.startswith("-")
     ]
     args = list(words)
     for _ in range(draw(st.integers(0, 5))):
-        option = draw(st.sampled_from(options)) if options and draw(st.booleans()) else ""
-        args += [option] if option else []
-        args += [draw(text)] if draw(st.booleans()) else []
+        drawn = [draw(st.sampled_from([*options, ""])), draw(text)]
+        args += [word for word, is_there in zip(drawn, draw(pair), strict=True) if is_there]
     if words and words[0] in LONG and not {"--help", "-h"} & set(args):
         args.append("--no-such-option")
     return args

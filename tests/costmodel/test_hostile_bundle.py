@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = int(os.environ.get("OMNIPILOT_FUZZ_EXAMPLES", "6")) * 5
 LIMIT_BYTES = 3 * 2**30
-JUNK = (
+JUNK: tuple[Any, ...] = (
     None, True, -1, 0, 2**70, 10**300, 1e308, "", "x", "../..", "\u202e", [], {}, [[]], [None],
     {"": None}, [[[[]]]], "__class__",
 )  # fmt: skip
