@@ -1,8 +1,10 @@
 """What must not change the advice, and which way it must go where something does.
 
 The cost model knows bandwidths and formats, not names, so that a relation between two answers is
-one of the advice and not of a fit. That more bandwidth is never slower under the prior is in
-tests/costmodel/test_physics.py, that more memory never makes a launch unfit in test_feasibility.py.
+one of the advice and not of a fit. vLLM itself knows A100, H100 and H200 by name (how many
+sequences it runs by default), so other names are tried on kinds below 70 GiB. That more bandwidth is never
+slower under the prior is in tests/costmodel/test_physics.py, that more memory never makes a launch
+unfit in test_feasibility.py.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
 
 MODELS = ("Qwen/Qwen2.5-7B-Instruct", "meta-llama/Llama-3.1-70B-Instruct", "openai/gpt-oss-20b")
 KINDS = ("h100-80", "a100-80", "l40s-48", "a100-40", "h200-141")
-FEW = settings(max_examples=20, deadline=None, derandomize=True)
+RENAMED = ("l40s-48", "a100-40", "a10-24", "a40-48", "l4-24")
+FEW = settings(max_examples=12, deadline=None, derandomize=True)
 
 loads = st.builds(
     ServingRequest,
@@ -154,14 +157,14 @@ def test_other_spellings_of_the_same_things_change_nothing(request: ServingReque
 
 
 @FEW
-@given(loads, st.permutations(KINDS))
+@given(loads, st.permutations(RENAMED))
 def test_other_names_of_the_gpus_permute_the_answer(
     request: ServingRequest, order: list[str]
 ) -> None:
     named = {kind: f"board{i}-{kind.rsplit('-', 1)[1]}" for i, kind in enumerate(order)}
     prices = Settings.load().price_usd_by_kind
     catalog = Advisor(Path("/nonexistent")).catalog
-    form = {kind: Settings.load().gpus_per_node(catalog.gpu(kind)) for kind in KINDS}
+    form = {kind: Settings.load().gpus_per_node(catalog.gpu(kind)) for kind in RENAMED}
     boards = "\n".join(f'[{new}]\nlike = "{old}"\nsource = "a test"' for old, new in named.items())
     site = "\n".join(
         [
@@ -170,7 +173,7 @@ def test_other_names_of_the_gpus_permute_the_answer(
         ]
     )  # fmt: skip
     files = {"gpus/boards.toml": boards, "settings.toml": site}
-    ours, theirs = answer(request), answer(request, tuple(named.values()), files)
+    ours, theirs = answer(request, RENAMED), answer(request, tuple(named.values()), files)
     old = {new: kind for kind, new in named.items()}
     back = {(old[k], n, p): t for (k, n, p), t in zip(map(keys, theirs.recommendation.ranked),
                                                      totals(theirs), strict=True)}  # fmt: skip

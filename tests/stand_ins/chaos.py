@@ -7,7 +7,6 @@ breaks one of them, and knows what the answer has to say of it.
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -382,9 +381,9 @@ def _log_is_a_folder(scene: Scene) -> None:
     (scene.home / "history.jsonl").mkdir()
 
 
-def _no_folder(scene: Scene) -> None:
-    shutil.rmtree(scene.home)
-    scene.home.mkdir()
+def _no_logs(scene: Scene) -> None:
+    for name in ("history.jsonl", CLUSTER_LOG_NAME, "digest.json"):
+        (scene.home / name).unlink(missing_ok=True)
 
 
 _GARBAGE: Final = (
@@ -426,7 +425,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
     Fault("telemetry is stale", _telemetry(-2.0 * _DAY_S), _stale_is_said, of=("runs",)),
     Fault("telemetry is of the future", _telemetry(2.0 * _DAY_S), _stale_is_said, of=("runs",)),
     Fault("no telemetry", _no_telemetry, of=("runs",)),
-    Fault("empty folder", _no_folder, of=("runs", "jobs")),
+    Fault("no logs", _no_logs, of=("runs", "jobs")),
     Fault("one kind measured", _measured("h100-80"), of=("model",)),
     Fault("nothing measured", _measured(), of=("model",)),
     Fault("throughput from the prior", _only_prior("aggregate_tokens_per_s"), of=("model",)),

@@ -159,9 +159,9 @@ def _runs(
         row = stored.row
         if isinstance(row, StartupRun):
             if row.status != _UNFINISHED and row.n_gpus > 0:
-                tally = launches[row.gpu, row.n_gpus, row.precision]
-                tally[0] += row.status == "ok"
-                tally[1] += 1
+                counts = launches[row.gpu, row.n_gpus, row.precision]
+                counts[0] += row.status == "ok"
+                counts[1] += 1
         elif isinstance(row, GpuHealth):
             seen_s = max(seen_s, row.last_s)
             if now_s - row.last_s <= _FAULTS_KEPT_S:
