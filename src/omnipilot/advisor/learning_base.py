@@ -52,6 +52,6 @@ def fit_base(
     card = {**model_card(dataset, model), "training_digest": digest}
     version = registry.add(model, card, {})
     _, card, _ = load_bundle(registry.path(version))
-    text = render_card(version, card).encode()
-    replace_file(registry.path(version) / CARD_FILE, text, locked=False)
+    page = render_card(version, card).encode()
+    replace_file(registry.path(version) / CARD_FILE, page, locked=False)
     return version
