@@ -2,9 +2,9 @@
 
 The cost model knows bandwidths and formats, not names, so that a relation between two answers is
 one of the advice and not of a fit. vLLM itself knows A100, H100 and H200 by name (how many
-sequences it runs by default), so other names are tried on kinds below 70 GiB. That more bandwidth is never
-slower under the prior is in tests/costmodel/test_physics.py, that more memory never makes a launch
-unfit in test_feasibility.py.
+sequences it runs by default), so other names are tried on kinds below 70 GiB. That more bandwidth
+is never slower under the prior is in tests/costmodel/test_physics.py, that more memory never makes
+a launch unfit in test_feasibility.py.
 """
 
 from __future__ import annotations
