@@ -19,7 +19,7 @@ from omnipilot.domain.errors import BundleError
 if TYPE_CHECKING:
     from pathlib import Path
 
-EXAMPLES = int(os.environ.get("OMNIPILOT_FUZZ_EXAMPLES", "6")) * 5
+EXAMPLES = int(os.environ.get("OMNIPILOT_FUZZ_EXAMPLES", "6")) * 3
 LIMIT_BYTES = 3 * 2**30
 JUNK: tuple[Any, ...] = (
     None, True, -1, 0, 2**70, 10**300, 1e308, "", "x", "../..", "\u202e", [], {}, [[]], [None],

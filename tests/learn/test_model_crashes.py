@@ -107,6 +107,7 @@ def test_a_promotion_killed_or_unplugged_at_any_call_leaves_a_whole_model(tmp_pa
             answering = registry.current
             assert answering in (["new"] if crash.told else ["old", "new"]), place(crash)
             assert is_whole(registry, answering), place(crash)
+            assert answering in {e.version for e in registry.ledger.entries()}, place(crash)
             for version in registry.versions():
                 assert is_whole(registry, version), f"{version} at {place(crash)}"
             # The next command settles what was decided, sweeps, and can go on.

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from crashing import crashes, refusals
 
-from omnipilot.domain import InferenceRun, StateError
+from omnipilot.collect.identity import open_site_key
+from omnipilot.domain import ClusterJob, InferenceRun, StateError
 from omnipilot.store import CLUSTER_LOG_NAME, ReadTally, Store
+from omnipilot.store.compacted import compact, open_source
 from omnipilot.store.log import LOG_NAME
 from omnipilot.store.marks import Marks
 
@@ -101,6 +103,59 @@ def test_a_row_whose_writer_died_unsynced_is_safe_once_it_is_told_as_there(tmp_p
         check(crash.unplugged / "home", LOG_NAME, crash.told, f"call {crash.n}, {crash.call}")
 
 
+def test_a_home_that_another_program_just_made_is_safe_with_its_first_row(tmp_path: Path) -> None:
+    def program(folder: Path, tell: Callable[[str], None]) -> None:
+        (folder / "home").mkdir()
+        Store.open(folder / "home").append([run(1)], now_s=0.0)
+        tell("1")
+
+    for crash in crashes(tmp_path, program):
+        check(crash.unplugged / "home", LOG_NAME, crash.told, f"call {crash.n}, {crash.call}")
+
+
+def test_a_secret_under_which_people_were_hashed_is_not_lost(tmp_path: Path) -> None:
+    def program(folder: Path, tell: Callable[[str], None]) -> None:
+        tell(open_site_key(folder).hashed("user", "someone"))
+
+    for crash in crashes(tmp_path, program):
+        for disk in (crash.killed, crash.unplugged):
+            for hashed in crash.told:
+                assert open_site_key(disk).hashed("user", "someone") == hashed, (
+                    f"call {crash.n}, {crash.call}"
+                )
+            open_site_key(disk)
+
+
+def test_a_compaction_killed_or_unplugged_at_any_call_counts_each_row_once(tmp_path: Path) -> None:
+    def before(folder: Path) -> None:
+        jobs = [
+            ClusterJob(
+                source="sacct", cluster="lab", job_id=str(n), state="COMPLETED", gpu="", n_gpus=0
+            )
+            for n in range(6)
+        ]
+        Store.open(folder, log_name=CLUSTER_LOG_NAME).append(jobs, now_s=0.0)
+
+    def write_part(lines: Path, part: Path) -> int:
+        part.write_bytes(lines.read_bytes())  # JSON lines in place of Parquet
+        return part.read_bytes().count(b"\n")
+
+    def program(folder: Path, tell: Callable[[str], None]) -> None:
+        compact(Store.open(folder, log_name=CLUSTER_LOG_NAME), write_part)
+        tell("done")
+
+    for crash in crashes(tmp_path, program, before=before):
+        for disk in (crash.killed, crash.unplugged):
+            store = Store.open(disk, log_name=CLUSTER_LOG_NAME)
+            for again in (False, True):
+                if again:
+                    compact(store, write_part)
+                with open_source(store) as source:
+                    files = [*source.parquet, *([source.jsonl] if source.jsonl else [])]
+                    n = sum(file.read_bytes().count(b"\n") for file in files)
+                assert n == 6, f"call {crash.n}, {crash.call}"
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EROFS])
 def test_a_call_that_is_refused_leaves_the_log_as_it_was(tmp_path: Path, code: int) -> None:
     def program(folder: Path, tell: Callable[[str], None]) -> None:
@@ -114,6 +169,9 @@ def test_a_call_that_is_refused_leaves_the_log_as_it_was(tmp_path: Path, code: i
             tell(",".join(map(str, batch)))
 
     for crash in refusals(tmp_path, program, error=code):
+        found, _ = numbers(Store.open(crash.killed / "home"))
+        whole = {int(n) for batch in crash.told for n in batch.split(",")}
+        assert set(found) == whole, f"part of a batch at call {crash.n}, {crash.call}"
         check(crash.killed / "home", LOG_NAME, crash.told, f"call {crash.n}, {crash.call}")
         assert len(crash.told) >= len(BATCHES) - 1
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "durability.md"
-WRITERS, ROWS_EACH, BATCH = 8, 500, 25
+WRITERS, APPENDS = 8, 500
 WRITER = """
 import sys
 from pathlib import Path
@@ -40,7 +40,7 @@ for n in range(first, last, batch):
 """
 
 
-def writer(home: Path, first: int, last: int, batch: int = BATCH) -> subprocess.Popen[str]:
+def writer(home: Path, first: int, last: int, batch: int) -> subprocess.Popen[str]:
     words = [str(home), str(first), str(last), str(batch)]
     return subprocess.Popen(
         [sys.executable, "-c", WRITER, *words], stdout=subprocess.PIPE, text=True
@@ -86,15 +86,45 @@ def test_a_frozen_writer_is_waited_for_and_then_told_of(tmp_path: Path) -> None:
     assert Store(tmp_path).append([run(1)], now_s=0.0) == AppendReport(1, 0)
 
 
-def test_eight_writers_lose_tear_and_double_nothing(tmp_path: Path) -> None:
-    # Each shares half of its rows with the next one.
-    step = ROWS_EACH // 2
-    writers = [writer(tmp_path, i * step, i * step + ROWS_EACH) for i in range(WRITERS)]
-    for process in writers:
+CROWD = """
+import sys, time
+from pathlib import Path
+from omnipilot.domain import InferenceRun
+from omnipilot.store import Store
+home, mine, appends = Path(sys.argv[1]), *map(int, sys.argv[2:4])
+store = Store.open(home)
+print("ready", flush=True)
+sys.stdin.readline()
+for n in range(appends):
+    number = n if n % 2 else mine + n
+    store.append([InferenceRun(source="site", model="m", engine="vllm", gpu="H100", n_gpus=1,
+        precision="fp8", mode="online", status="ok", labels={},
+        concurrency=float(number))], now_s=0.0)
+"""
+
+
+def test_eight_writers_at_once_lose_tear_and_double_nothing(tmp_path: Path) -> None:
+    # Every other row is one that all of them write at about the same time.
+    crowd = [
+        subprocess.Popen(
+            [sys.executable, "-c", CROWD, str(tmp_path), str(10_000 * i), str(APPENDS)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for i in range(1, WRITERS + 1)
+    ]  # fmt: skip
+    for process in crowd:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in crowd:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in crowd:
         process.communicate(timeout=300)
-    assert [process.returncode for process in writers] == [0] * WRITERS
+    assert [process.returncode for process in crowd] == [0] * WRITERS
     found, tally = numbers(Store.open(tmp_path))
-    assert sorted(found) == list(range((WRITERS + 1) * step))
+    own = {10_000 * i + n for i in range(1, WRITERS + 1) for n in range(0, APPENDS, 2)}
+    assert sorted(found) == sorted(own | set(range(1, APPENDS, 2)))
     assert not tally.skipped
 
 

@@ -138,5 +138,11 @@ def _create(path: Path, secret: bytes) -> None:
             os.link(temporary, path)
         except FileExistsError:
             return
+        # Rows hashed under a secret that a crash took away would match nobody again.
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     finally:
         temporary.unlink()

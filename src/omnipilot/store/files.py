@@ -7,6 +7,7 @@ so a new file is synced before its folder is, and both before success is told.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.settings import check_home
@@ -14,7 +15,7 @@ from omnipilot.settings import check_home
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["make_private", "replace_file", "sync_folder", "write_all"]
+__all__ = ["make_private", "replace_file", "sync_folder", "sync_name", "write_all"]
 
 # Exclusive: a link that somebody planted at the name is refused, never followed.
 _NEW_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -34,7 +35,7 @@ def make_private(folder: Path) -> None:
         folder = folder.parent
     for new in reversed(missing):
         new.mkdir(mode=0o700, exist_ok=True)
-        sync_folder(new.parent)
+        sync_name(new)
 
 
 def sync_folder(folder: Path) -> None:
@@ -44,6 +45,12 @@ def sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def sync_name(folder: Path) -> None:
+    """Make the name of a folder survive a crash; one above it that is closed to reading cannot."""
+    with suppress(PermissionError):
+        sync_folder(folder.parent)
 
 
 def write_all(fd: int, data: bytes) -> int:

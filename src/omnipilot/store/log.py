@@ -26,7 +26,7 @@ from omnipilot.store.codec import (
     digest_of_line,
     encode_row,
 )
-from omnipilot.store.files import make_private, sync_folder, write_all
+from omnipilot.store.files import make_private, sync_folder, sync_name, write_all
 from omnipilot.store.lock import LOCK_TIMEOUT_S, exclusive
 
 if TYPE_CHECKING:
@@ -253,6 +253,7 @@ class Store:
             os.fsync(fd)
             if not self._named:
                 sync_folder(self.home)
+                sync_name(self.home)  # another program may have made it just now
                 self._named = True
         except BaseException:
             os.ftruncate(fd, start_bytes)
