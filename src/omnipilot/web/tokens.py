@@ -8,13 +8,17 @@ import os
 import re
 import secrets
 import stat
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from omnipilot.domain.errors import BadInputError, StateError
+from omnipilot.store.files import make_private, replace_file
+from omnipilot.store.lock import exclusive
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 __all__ = ["SCOPES", "TOKENS_NAME", "Scope", "TokenFile", "TokenRecord"]
@@ -108,11 +112,12 @@ class TokenFile:
         """
         if not _NAME.fullmatch(name):
             raise BadInputError(f"'{name[:64]}' is no name for a token: letters, digits, . _ @ -")
-        records = self.records()
-        if any(record.name == name for record in records):
-            raise BadInputError(f"there is a token '{name}' already: revoke it first")
-        token = _PREFIX + secrets.token_urlsafe(32)
-        self._write((*records, TokenRecord(name, _digest(token), scopes, now_s)))
+        with self._alone():
+            records = self.records()
+            if any(record.name == name for record in records):
+                raise BadInputError(f"there is a token '{name}' already: revoke it first")
+            token = _PREFIX + secrets.token_urlsafe(32)
+            self._write((*records, TokenRecord(name, _digest(token), scopes, now_s)))
         return token
 
     def revoke(self, name: str) -> None:
@@ -122,26 +127,26 @@ class TokenFile:
             BadInputError: there is no token of that name.
             StateError: the file cannot be read or written.
         """
-        records = self.records()
-        rest = tuple(record for record in records if record.name != name)
-        if len(rest) == len(records):
-            known = ", ".join(record.name for record in records) or "none"
-            raise BadInputError(f"no token '{name[:64]}': there are {known}")
-        self._write(rest)
+        with self._alone():
+            records = self.records()
+            rest = tuple(record for record in records if record.name != name)
+            if len(rest) == len(records):
+                known = ", ".join(record.name for record in records) or "none"
+                raise BadInputError(f"no token '{name[:64]}': there are {known}")
+            self._write(rest)
 
-    def _write(self, records: tuple[TokenRecord, ...]) -> None:
-        beside = self.path.with_name(f".{TOKENS_NAME}.{os.getpid()}")
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep others from changing the file, so that no revoked token comes back with theirs."""
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            beside.unlink(missing_ok=True)
-            handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
-            with os.fdopen(handle, "wb") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(records)) + b"\n")
-                file.flush()
-                os.fsync(handle)
-            beside.replace(self.path)
+            make_private(self.path.parent)
+            with exclusive(self.path.with_name(f"{TOKENS_NAME}.lock")):
+                yield
         except OSError as error:
             raise StateError(f"{self.path} cannot be written: {error.strerror}") from error
+
+    def _write(self, records: tuple[TokenRecord, ...]) -> None:
+        replace_file(self.path, msgspec.json.format(msgspec.json.encode(records)) + b"\n")
         self._read = None
 
 
