@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from omnipilot.costmodel.bundle import load_bundle
 from omnipilot.costmodel.fit import fit_cost_model
 from omnipilot.evaluate.digests import code_digest, dataset_digest
+from omnipilot.learn.kept_folds import KeptFolds
 from omnipilot.learn.registry import Registry
 from omnipilot.learn.train import CARD_FILE, model_card, render_card
 from omnipilot.store.files import replace_file
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
     from omnipilot.advisor.advisor import Advisor
     from omnipilot.learn.dataset import Dataset
 
-__all__ = ["fit_base"]
+__all__ = ["FITS_FOLDER", "fit_base", "kept_folds"]
+
+# Where a base fit keeps its folds until it is done, below a site's folder.
+FITS_FOLDER = Path("cache", "fits")
 
 
 def fit_base(
@@ -41,17 +46,28 @@ def fit_base(
         StateError: the site's folder cannot be written.
     """
     registry = Registry(advisor.home)
-    text = f"{dataset_digest(dataset)}|{code_digest()}"
-    digest = hashlib.sha256(text.encode()).hexdigest()
+    digest = _training_digest(dataset)
     for version in registry.versions():
         card = registry.load(version)[1]
         if card.get("training_digest") == digest:
             progress(f"base model {version} was fitted on these rows before")
             return version
-    model = fit_cost_model(dataset.data, progress=progress)
+    kept = kept_folds(advisor.home, dataset)
+    model = fit_cost_model(dataset.data, progress=progress, kept=kept)
     card = {**model_card(dataset, model), "training_digest": digest}
     version = registry.add(model, card, {})
     _, card, _ = load_bundle(registry.path(version))
     page = render_card(version, card).encode()
     replace_file(registry.path(version) / CARD_FILE, page, locked=False)
+    kept.clear()
     return version
+
+
+def kept_folds(home: Path, dataset: Dataset) -> KeptFolds:
+    """Where a base fit of these rows by this code keeps its folds until it is done."""
+    return KeptFolds(home / FITS_FOLDER / _training_digest(dataset)[:16])
+
+
+def _training_digest(dataset: Dataset) -> str:
+    text = f"{dataset_digest(dataset)}|{code_digest()}"
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -112,7 +112,8 @@ def fit(
 
 def _to_folder(dataset: Any, out: Path, home: Path, tell: Any, form: str) -> int:  # noqa: ANN401
     """Fit a base model into a folder of the user's."""
-    from omnipilot.cli import output  # noqa: PLC0415 - keeps --help quick
+    from omnipilot.advisor.learning_base import kept_folds  # noqa: PLC0415 - keeps --help quick
+    from omnipilot.cli import output  # noqa: PLC0415 - same
     from omnipilot.learn.registry import BUNDLES_FOLDER  # noqa: PLC0415 - same
     from omnipilot.learn.train import train_bundle  # noqa: PLC0415 - same
 
@@ -121,7 +122,7 @@ def _to_folder(dataset: Any, out: Path, home: Path, tell: Any, form: str) -> int
             f"{out.parent} is kept by the ledger: leave --out out, and the model becomes a "
             "candidate of the site"
         )
-    version, card = train_bundle(dataset, out, tell)
+    version, card = train_bundle(dataset, out, tell, kept_folds(home, dataset))
     if form == "json":
         output.emit_json({"version": version, "out": str(out), "card": card})
         return exits.OK

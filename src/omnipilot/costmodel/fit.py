@@ -6,7 +6,7 @@ The same function trains the shipped bundle, a site's bundle and every fold of a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -69,6 +69,18 @@ class TrainingSet:
         return self.frame.category(novelty.category) if novelty.category else self.cells
 
 
+class Kept(Protocol):
+    """Where folds of a fit are kept, so that one that is cut takes up where it stopped."""
+
+    def load(self, name: str) -> Mapping[str, NDArray[np.float64]] | None:
+        """What :meth:`save` was given under this name, or None."""
+        ...
+
+    def save(self, name: str, arrays: Mapping[str, NDArray[np.float64]]) -> None:
+        """Keep one fold's arrays."""
+        ...
+
+
 def screen(frame: Frame, labels: Mapping[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
     """Rows whose output rate is physically impossible, (n,)."""
     output = lead_labels(frame, labels)["output_tokens_per_s"]
@@ -83,6 +95,7 @@ def fit_cost_model(
     classes: Sequence[str] = CLASS_NAMES,
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
+    kept: Kept | None = None,
 ) -> FittedModel:
     """Fit the cost model.
 
@@ -92,6 +105,7 @@ def fit_cost_model(
         classes: novelty classes to calibrate.
         seed: the same rows and seed give the same model, bit for bit.
         progress: told in words what is being done.
+        kept: folds of the same fit that was cut; nothing is kept where None.
     """
     labels = lead_labels(data.frame, data.labels)
     progress("physics prior")
@@ -115,7 +129,7 @@ def fit_cost_model(
     for novelty in NOVELTY:
         if novelty.name not in classes:
             continue
-        parts = _held_out_parts(data, labels, used, novelty, physics, tuned, seed, progress)
+        parts = _held_out_parts(data, labels, used, novelty, physics, tuned, seed, progress, kept)
         for head in used:
             held_prior, layer_part = parts[head.name]
             rows = np.flatnonzero(np.isfinite(labels[head.lead]) & np.isfinite(held_prior))
@@ -152,6 +166,7 @@ def _held_out_parts(
     tuned: Mapping[str, Hyperparameters],
     seed: int,
     progress: Callable[[str], None],
+    kept: Kept | None,
 ) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Log prior and residual layer of every row (n,) each, from fits without its group.
 
@@ -163,8 +178,19 @@ def _held_out_parts(
     parts = {head.name: (np.full(n, np.nan), np.full(n, np.nan)) for head in heads}
     folds = int(fold.max()) + 1
     for k in range(folds if folds > 1 else 0):
-        progress(f"calibration: unseen {novelty.category or 'cell'}, fold {k + 1} of {folds}")
+        step = f"calibration: unseen {novelty.category or 'cell'}, fold {k + 1} of {folds}"
         train, test = fold != k, fold == k
+        found = kept.load(f"{novelty.name}-{k}") if kept else None
+        if found is not None:
+            progress(f"{step} (kept)")
+            for head in heads:
+                rows = np.flatnonzero(test & np.isfinite(labels[head.lead]))
+                for array, part in zip(parts[head.name], ("prior", "layer"), strict=True):
+                    if f"{head.name}-{part}" in found:
+                        array[rows] = found[f"{head.name}-{part}"]
+            continue
+        progress(step)
+        done: dict[str, NDArray[np.float64]] = {}
         # A few cells more or less do not move a few hundred shrunk parameters; whole models, GPU
         # kinds and sources do, and a few steps from the full fit find where to.
         refit = physics if novelty.name == SEEN else fit_physics(
@@ -183,9 +209,13 @@ def _held_out_parts(
                 tuned[head.name], n_global=N_GLOBAL, n_source=N_SOURCE,
                 rng=np.random.default_rng([seed, k]),
             )  # fmt: skip
-            parts[head.name][0][b] = prior_test.log[head.lead]
             places = KernelPlaces.from_frame(frame_test, prior_test)
-            parts[head.name][1][b] = layer.predict(frame_test, places)[0]
+            done[f"{head.name}-prior"] = prior_test.log[head.lead]
+            done[f"{head.name}-layer"] = layer.predict(frame_test, places, similarity=False)[0]
+            parts[head.name][0][b] = done[f"{head.name}-prior"]
+            parts[head.name][1][b] = done[f"{head.name}-layer"]
+        if kept:
+            kept.save(f"{novelty.name}-{k}", done)
     return parts
 
 

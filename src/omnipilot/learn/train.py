@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 
     from omnipilot.costmodel.fitted import FittedModel
     from omnipilot.learn.dataset import Dataset
+    from omnipilot.learn.kept_folds import KeptFolds
 
 CARD_FILE = "MODEL_CARD.md"
 
 
 def train_bundle(
-    dataset: Dataset, out: Path, progress: Callable[[str], None] = lambda _: None
+    dataset: Dataset,
+    out: Path,
+    progress: Callable[[str], None] = lambda _: None,
+    kept: KeptFolds | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Fit a cost model and write bundle and model card.
 
@@ -31,13 +35,16 @@ def train_bundle(
         dataset: screened rows.
         out: bundle folder, created where missing.
         progress: told in words what is being done.
+        kept: folds of the same fit that was cut; forgotten when it is done.
 
     Returns:
         The version and the card; the same rows give the same version.
     """
-    model = fit_cost_model(dataset.data, progress=progress)
+    model = fit_cost_model(dataset.data, progress=progress, kept=kept)
     card = model_card(dataset, model)
     save_bundle(model, out, card)
+    if kept:
+        kept.clear()
     _, card, version = load_bundle(out)
     (out / CARD_FILE).write_text(render_card(version, card), encoding="utf-8")
     return version, card
