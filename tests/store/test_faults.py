@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import fcntl
 import os
@@ -17,7 +18,7 @@ from test_crashes import numbers, run
 
 from omnipilot.domain import StateError
 from omnipilot.learn.ledger import Ledger
-from omnipilot.store import AppendReport, Store
+from omnipilot.store import AppendReport, Store, codec
 from omnipilot.store.files import replace_file
 
 if TYPE_CHECKING:
@@ -188,6 +189,24 @@ def test_a_read_only_file_system_is_read_and_never_written(small_disk: Path) -> 
         again.append([run(2)], now_s=0.0)
     with pytest.raises(StateError, match="Read-only file system"), Ledger(store.home).locked():
         pass
+
+
+def test_going_back_to_an_older_version_and_forward_again_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = dataclasses.replace(run(2), schema_version=2)
+    store = Store.open(tmp_path)
+    store.append([run(1), newer], now_s=0.0)
+    before = store.path.read_bytes()
+    found, tally = numbers(store)  # by the older version
+    assert found == [1]
+    assert tally.unknown == {"inference_run schema 2": 1}
+    assert Store.open(tmp_path).append([newer, run(3)], now_s=0.0) == AppendReport(1, 1)
+    assert store.path.read_bytes().startswith(before)
+    monkeypatch.setattr(codec, "SCHEMA_VERSION", 2)  # and by the newer one
+    found, tally = numbers(store)
+    assert found == [1, 2, 3]
+    assert not tally.unknown
 
 
 def commands(heading: str) -> str:
