@@ -161,24 +161,6 @@ def test_a_missing_mode_follows_from_scenario_or_source(
     assert run.mode == mode
 
 
-@pytest.mark.parametrize(
-    ("source", "gpu", "told", "meant"),
-    [
-        ("inferencex_silicon", "B200", "64", 8),
-        ("inferencex_silicon", "H100", "16", 4),
-        ("inferencex_silicon", "B200", "8", 8),
-        ("inferencex_silicon", "GB200", "64", 64),  # a rack of 72
-        ("site", "B200", "64", 64),
-    ],
-)
-def test_counts_that_a_source_writes_squared_are_the_gpus_themselves(
-    tmp_path: Path, source: str, gpu: str, told: str, meant: int
-) -> None:
-    run = one(tmp_path, source=source, gpu=gpu, n_gpus=told)
-    assert isinstance(run, InferenceRun)
-    assert run.n_gpus == meant
-
-
 def test_missing_columns_are_named_together(tmp_path: Path) -> None:
     columns = [c for c in GOOD if c not in {"gpu", "status"}]
     with pytest.raises(BadInputError, match=r"lacks the columns gpu, status$"):

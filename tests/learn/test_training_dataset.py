@@ -66,6 +66,25 @@ def test_one_measurement_under_two_names_of_an_architecture_counts_once() -> Non
     assert dataset.excluded.duplicate == 1
 
 
+@pytest.mark.parametrize(
+    ("source", "gpu", "told", "meant"),
+    [
+        ("inferencex_silicon", "B200", 64, 8),
+        ("inferencex_silicon", "H100", 16, 4),
+        ("inferencex_silicon", "B200", 8, 8),
+        ("inferencex_silicon", "GB200", 64, 64),  # a rack of 72
+        ("site", "B200", 64, 64),
+    ],
+)
+def test_counts_that_a_source_writes_squared_are_the_gpus_themselves(
+    source: str, gpu: str, told: int, meant: int
+) -> None:
+    run = replace(OK, source=source, gpu=gpu, gpu_memory_gb=0.0, n_gpus=told)
+    dataset = build_dataset([run], CATALOG)
+    assert [r.n_gpus for r in dataset.runs] == [meant]
+    assert dataset.data.frame["n_gpus"].tolist() == [meant]
+
+
 def test_the_total_counts_every_reason() -> None:
     n = len(fields(Excluded))
     assert Excluded(*range(1, n + 1)).total == n * (n + 1) // 2

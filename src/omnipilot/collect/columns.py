@@ -8,7 +8,7 @@ from omnipilot.domain.scenario import MODES
 
 __all__ = [
     "DEFAULT_MODE", "DESIGNED_COLUMNS", "MODE_OF_SCENARIO", "MODE_OF_SOURCE", "MODE_OF_TEXT",
-    "NUMBER_COLUMNS", "SQUARED_GPUS", "STATUSES", "TEXT_COLUMNS", "VERSION_OF_SOURCE", "Bounds",
+    "NUMBER_COLUMNS", "STATUSES", "TEXT_COLUMNS", "VERSION_OF_SOURCE", "Bounds",
 ]  # fmt: skip
 
 
@@ -117,11 +117,5 @@ MODE_OF_SOURCE: Final[dict[str, str]] = {
 }
 # Engine versions that a source tells of all its rows, by source and engine (their READMEs).
 VERSION_OF_SOURCE: Final[dict[tuple[str, str], str]] = {("llm_inference_bench", "vllm"): "0.5.3"}
-# GPU counts that a source writes squared, by source and GPU name: its n_gpus is tensor-parallel
-# times expert- or attention-parallel degree, which are the same GPUs. All 66 runs that
-# inferencex_silicon has under two counts on 8-GPU nodes have n and n².
-SQUARED_GPUS: Final[dict[tuple[str, str], dict[int, int]]] = {
-    ("inferencex_silicon", gpu): {16: 4, 64: 8} for gpu in ("H100", "H200", "B200", "B300")
-}
 # A site's own benchmark is a closed loop of clients unless it says otherwise.
 DEFAULT_MODE: Final = "online"

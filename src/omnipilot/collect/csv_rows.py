@@ -20,7 +20,6 @@ from omnipilot.collect.columns import (
     MODE_OF_SOURCE,
     MODE_OF_TEXT,
     NUMBER_COLUMNS,
-    SQUARED_GPUS,
     STATUSES,
     TEXT_COLUMNS,
     VERSION_OF_SOURCE,
@@ -174,14 +173,12 @@ class _RowReader:
         if "n_gpus" not in number:
             raise self._blank("n_gpus", fields)
         status = self._status(text["status"])
-        n_gpus = int(number["n_gpus"])
-        n_gpus = SQUARED_GPUS.get((text["source"], text["gpu"]), {}).get(n_gpus, n_gpus)
         return InferenceRun(
             source=text["source"],
             model=text["model"],
             engine=text["engine"],
             gpu=text["gpu"],
-            n_gpus=n_gpus,
+            n_gpus=int(number["n_gpus"]),
             precision=text["precision"],
             mode=_mode(text["mode"], text["scenario"], text["source"]),
             status=status,

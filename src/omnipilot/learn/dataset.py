@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from omnipilot.domain.scenario import Scenario
 
 
+# GPU counts that a source writes squared, by source and GPU name: its n_gpus is tensor-parallel
+# times expert- or attention-parallel degree, which are the same GPUs. All 66 runs that
+# inferencex_silicon has under two counts on 8-GPU nodes have n and n².
+SQUARED_GPUS: Final[dict[tuple[str, str], dict[int, int]]] = {
+    ("inferencex_silicon", gpu): {16: 4, 64: 8} for gpu in ("H100", "H200", "B200", "B300")
+}
 # Rows so noted ran prefill and decode in separate engines: none of them is an arm of one engine.
 SEVERAL_ENGINES = "disaggregated"
 
@@ -80,7 +86,7 @@ def _setting(run: InferenceRun, scenario: Scenario) -> str:
 
 
 def build_dataset(items: Iterable[InferenceRun | Rejection], catalog: Catalog) -> Dataset:
-    """Resolve and screen measured rows.
+    """Resolve and screen measured rows, with GPU counts as their source means them.
 
     Left out and counted: failed runs, names without a catalogue entry, rows without any label,
     repeats (an earlier row of the same setting has these labels, be it under another name of the
@@ -107,6 +113,9 @@ def build_dataset(items: Iterable[InferenceRun | Rejection], catalog: Catalog) -
         if not item.labels:
             counts["no_label"] += 1
             continue
+        squared = SQUARED_GPUS.get((item.source, item.gpu), {})
+        if item.n_gpus in squared:
+            item = replace(item, n_gpus=squared[item.n_gpus])  # noqa: PLW2901 - as it was meant
         if SEVERAL_ENGINES in item.notes:
             counts["several_engines"] += 1
             continue
