@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from stand_in import StandInModel
 
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 MODELS = ("Qwen/Qwen2.5-7B-Instruct", "meta-llama/Llama-3.1-70B-Instruct", "openai/gpt-oss-20b")
 KINDS = ("h100-80", "a100-80", "l40s-48", "a100-40", "h200-141")
 RENAMED = ("l40s-48", "a100-40", "a10-24", "a40-48", "l4-24")
-FEW = settings(max_examples=12, deadline=None, derandomize=True)
+# The inputs are few and small: there is nothing to shrink.
+FEW = settings(
+    max_examples=12, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate)
+)
 
 loads = st.builds(
     ServingRequest,
