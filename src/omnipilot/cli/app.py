@@ -206,6 +206,9 @@ def _in_words(error: BaseException) -> tuple[str, int]:
             message, code = "interrupted", exits.INTERRUPTED
         case OSError():
             message, code = f"{error.filename or 'system'}: {error.strerror or error}", exits.ERROR
+        case UnicodeEncodeError():
+            # Half of a surrogate pair, as a program may pass one: no file can be named so.
+            message = f"{error.object[:80]!a} holds a character that no name can: write it anew"
         case MemoryError():
             message, code = "out of memory: pass fewer rows at a time", exits.ERROR
         case _:
