@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # Small matrices on a shared machine: threads that wait for one another cost more than they give.
 # Read when numpy is first imported, which is after this file.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# A worker is told the width of the terminal that it writes to; what is tested is told none.
+os.environ.pop("COLUMNS", None)
 
 # Folders whose tests wait most; begun first, so that no worker is left alone with one at the end.
 LONG_FOLDERS = ("real", "advisor", "web", "simulate")
