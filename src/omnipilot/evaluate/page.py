@@ -303,8 +303,7 @@ def _offset_table(offsets: list[dict[str, Any]]) -> list[str]:
     return [
         "", "## Offsets of easier splits", "",
         ("One additive offset on the raw quantiles of output tok/s, sized on one split and tested "
-         "on another: an offset from random rows is too small for unseen cells, one from cells far "
-         "too small for unseen models."), "",
+         "on another."), "",
         "| sized on held-out | tested on held-out | coverage | width |", "|---|---|---:|---:|",
         *(f"| {o['sized_on']} | {o['tested_on']} | {o['coverage']:.1%} | "
           f"{o['mean_log_width']:.2f} |" for o in offsets),
