@@ -24,9 +24,11 @@ os.environ.pop("COLUMNS", None)
 LONG_FOLDERS = ("real", "advisor", "web", "simulate")
 # Files that start the real Slurm: in one worker, one after the other.
 ONE_SLURM = ("tests/real/test_slurm_", "tests/real/test_live_advice.py")
-# Packages that train nothing and ask nothing that does.
+# Tests of what trains nothing and asks nothing that does, among the long ones.
 WITHOUT_TRAINING = (
-    "catalog", "collect", "decide", "launch", "real", "simulate", "store", "web",
+    "advisor/test_chaos", "advisor/test_harvest", "advisor/test_live_", "advisor/test_metamorphic",
+    "catalog/", "cli/test_collect_", "cli/test_hostile_", "collect/", "decide/", "launch/",
+    "learn/test_model_crashes", "real/", "simulate/", "store/", "test_hostile_files", "web/",
 )  # fmt: skip
 
 # How long a test takes says more of the machine than of the program; what must be quick is timed
@@ -64,17 +66,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Put the long folders first; with ``--bare`` leave out what ends as it does everywhere."""
     here = Path(__file__).parent
 
-    def folder(item: pytest.Item) -> str:
-        return item.path.relative_to(here).parts[0]
+    def name(item: pytest.Item) -> str:
+        return item.path.relative_to(here).as_posix()
 
     def place(item: pytest.Item) -> int:
-        name = folder(item)
-        return LONG_FOLDERS.index(name) if name in LONG_FOLDERS else len(LONG_FOLDERS)
+        folder = name(item).partition("/")[0]
+        return LONG_FOLDERS.index(folder) if folder in LONG_FOLDERS else len(LONG_FOLDERS)
 
     def is_same_everywhere(item: pytest.Item) -> bool:
-        return folder(item) in WITHOUT_TRAINING and "shared_dir" not in getattr(
-            item, "fixturenames", ()
-        )
+        uses_rows = "shared_dir" in getattr(item, "fixturenames", ())
+        return name(item).startswith(WITHOUT_TRAINING) and not uses_rows
 
     items.sort(key=place)
     if config.getoption("--bare"):
