@@ -282,7 +282,7 @@ def test_killed_anywhere_and_started_again_it_loses_and_doubles_nothing(
     home = tmp_path / "killed"
     command = [sys.executable, "-c", KILLED, str(home), str(BEGIN_S), str(NOW_S)]
     killed = 0
-    for _ in range(30):
+    for _ in range(20):
         process = subprocess.Popen(
             command, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
