@@ -53,15 +53,16 @@ def answer(
     request: ServingRequest,
     gpus: tuple[str, ...] = KINDS,
     files: dict[str, str] | None = None,
+    measured: tuple[str, ...] | None = None,
     **changes: object,
 ) -> Advice:
-    """Ask a site that has these files."""
+    """Ask a site that has these files; only the ``measured`` kinds have support, all if None."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         for name, text in (files or {}).items():
             (home / name).parent.mkdir(parents=True, exist_ok=True)
             (home / name).write_text(text, encoding="utf-8")
-        advisor = Advisor(home, model=StandInModel())
+        advisor = Advisor(home, model=StandInModel(measured))
         return advisor.advise(Question(request, gpus=gpus, **changes))  # type: ignore[arg-type]
 
 
@@ -92,14 +93,15 @@ def test_more_memory_never_makes_a_fitting_arm_unfit(
 
 
 @FEW
-@given(loads, kinds, st.floats(1.0, 10.0))
+@given(loads, kinds, st.floats(1.0, 10.0), st.none() | st.lists(kinds, unique=True).map(tuple))
 def test_a_higher_price_never_lifts_the_gpu_over_another(
-    request: ServingRequest, kind: str, factor: float
+    request: ServingRequest, kind: str, factor: float, measured: tuple[str, ...] | None
 ) -> None:
     price = Settings.load().price_usd_by_kind[kind] * factor
     dearer = f"[price_usd_per_gpu_h]\n{kind} = {price}\n"
-    before = answer(request).recommendation.ranked
-    after = answer(request, files={"settings.toml": dearer}).recommendation.ranked
+    before = answer(request, measured=measured).recommendation.ranked
+    changed = answer(request, files={"settings.toml": dearer}, measured=measured)
+    after = changed.recommendation.ranked
     place = {keys(arm): i for i, arm in enumerate(after)}
     assert place.keys() == {keys(arm) for arm in before}
     for i, better in enumerate(before):

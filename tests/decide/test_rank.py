@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from decide_builders import candidate, fit, request
 from hypothesis import given, settings
@@ -56,16 +58,17 @@ def test_equal_utilities_go_to_fewer_gpus_then_16_bit_then_name() -> None:
     assert labels(arms) == ["1x a bf16", "1x b bf16", "1x b fp8", "2x b bf16"]
 
 
-def test_an_unmeasured_arm_is_listed_after_the_measured_ones() -> None:
+def test_an_unmeasured_arm_is_placed_by_its_lower_utility() -> None:
     arms = [
         candidate("new", supported=False, spread=5.0, aggregate_tokens_per_s=30_000.0),
         candidate("h100-80"),
         candidate("a100-80", aggregate_tokens_per_s=100.0),
     ]
     ranked = rank(request(), arms, ECONOMICS)
-    assert [a.arm.gpu_kind for a in ranked] == ["h100-80", "a100-80", "new"]
-    assert ranked[2].utility.total_usd > ranked[0].utility.total_usd
-    assert "not trusted: family olmo was not measured" in ranked[2].rationale
+    # 7.20 − 2.00 = 5.20; at least 21.60 / 5 − 2.00 = 2.32; 0.07 − 2.00 = −1.93
+    assert [a.arm.gpu_kind for a in ranked] == ["h100-80", "new", "a100-80"]
+    assert ranked[1].utility.total_usd > ranked[0].utility.total_usd
+    assert "not trusted: family olmo was not measured" in ranked[1].rationale
 
 
 def test_an_unmeasured_arm_wins_when_even_its_lower_utility_is_better() -> None:
@@ -245,6 +248,47 @@ def test_the_order_of_the_candidates_does_not_matter(
     arms: list[Candidate], data: st.DataObject
 ) -> None:
     assert labels(arms) == labels(data.draw(st.permutations(arms)))
+
+
+def dearer(arms: list[Candidate], kind: str, factor: float) -> list[Candidate]:
+    return [
+        replace(a, price_usd_per_gpu_h=a.price_usd_per_gpu_h * factor)
+        if a.arm.gpu_kind == kind
+        else a
+        for a in arms
+    ]
+
+
+def overtakers(arms: list[Candidate], kind: str, factor: float) -> list[tuple[str, str]]:
+    """Pairs of which the first passes the second only because its kind got dearer."""
+    before = labels(arms)
+    after = labels(dearer(arms, kind, factor))
+    own = {a.arm.label for a in arms if a.arm.gpu_kind == kind}
+    return [
+        (mine, other)
+        for mine in own
+        for other in set(before) - own
+        if before.index(other) < before.index(mine) and after.index(mine) < after.index(other)
+    ]
+
+
+def test_a_dearer_measured_arm_does_not_lift_an_unmeasured_one_of_its_kind() -> None:
+    # 4x: 21.60 − 4.00 falls to 1.60. 1x: at least 7.80 − 1.00 falls to 2.80. Other: 1.44 − 0.44.
+    # A bar at the best measured arm would hold 1x back at first and then let it pass the other.
+    arms = [
+        candidate("a", 4, price=1.0, aggregate_tokens_per_s=30_000.0),
+        candidate("a", 1, price=1.0, supported=False, spread=2.0, aggregate_tokens_per_s=25_000.0),
+        candidate("other", price=0.44, aggregate_tokens_per_s=2_000.0),
+    ]
+    assert overtakers(arms, "a", 5.0) == []
+
+
+@given(arms=arms_strategy, kind=st.sampled_from("abcd"), factor=st.floats(1.0, 20.0))
+@settings(max_examples=150, deadline=None)
+def test_a_higher_price_lifts_no_gpu_with_mixed_support(
+    arms: list[Candidate], kind: str, factor: float
+) -> None:
+    assert overtakers(arms, kind, factor) == []
 
 
 @given(arms=arms_strategy)

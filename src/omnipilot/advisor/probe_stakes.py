@@ -236,8 +236,7 @@ def _stakes(
         chosen = next((i for i, r in enumerate(ranked) if r.arm == abstention.fallback), 0)
         allowed = np.arange(n) == chosen
     else:
-        lower = np.array([r.utility.lower_usd for r in ranked])
-        allowed = supported | (lower > total[supported].max(initial=-np.inf))
+        allowed = supported | (np.arange(n) == chosen)
     outside = covers = None
     if not supported.all():
         measures = np.array([bool(_serving(o.probe)) for o in options])

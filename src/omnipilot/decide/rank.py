@@ -1,9 +1,10 @@
 """From candidates to a recommendation: order, confidence, reasons, abstention.
 
-Order: by expected total utility. An arm outside what was measured is trusted with a place among
-the supported ones only if its lower utility exceeds the expected utility of the best supported
-arm; otherwise it is listed after them. Where no arm is supported all are ranked by expected
-utility, marked low, and the recommendation abstains.
+Order: by expected total utility; beside supported arms an arm outside what was measured counts
+with its lower utility, so that it comes first only where it would on a bad day. Where no arm is
+supported all are ranked by expected utility, marked low, and the recommendation abstains. The place
+of an arm follows from its own numbers: a dearer GPU kind can pass nothing, which a bar set by the
+best supported arm would let it do.
 """
 
 from __future__ import annotations
@@ -53,32 +54,34 @@ def confidence_of(candidate: Candidate, economics: Economics) -> Confidence:
 
 
 def order_of(scored: Sequence[Scored]) -> tuple[list[int], set[int]]:
-    """Indices best first, and those that are listed last because they are not trusted.
+    """Indices best first, and those that are not trusted to beat the best supported arm.
 
-    Ties are settled by fewer GPUs, the lower hourly price, precision order, then name.
+    Ties are settled by support, fewer GPUs, the lower hourly price, precision order, then name.
     """
+    mixed = any(s.candidate.support.supported for s in scored)
 
-    def key(i: int) -> tuple[float, int, float, int, str]:
+    def counted_usd(arm: Scored) -> float:
+        terms = arm.terms
+        doubted = mixed and not arm.candidate.support.supported
+        return min(terms.lower_usd, terms.total_usd) if doubted else terms.total_usd
+
+    def key(i: int) -> tuple[float, bool, int, float, int, str]:
         arm = scored[i].candidate.arm
         return (
-            -scored[i].terms.total_usd,
+            -counted_usd(scored[i]),
+            not scored[i].candidate.support.supported,
             arm.tensor_parallel,
             scored[i].usd_per_h,
             precision_rank(arm.precision),
             arm.label,
         )
 
-    supported = [s.terms.total_usd for s in scored if s.candidate.support.supported]
-    untrusted: set[int] = set()
-    if supported:
-        bar = max(supported)
-        untrusted = {
-            i
-            for i, s in enumerate(scored)
-            if not s.candidate.support.supported and s.terms.lower_usd <= bar
-        }
-    indices = sorted(range(len(scored)), key=lambda i: (i in untrusted, key(i)))
-    return indices, untrusted
+    indices = sorted(range(len(scored)), key=key)
+    best_supported = next(
+        (place for place, i in enumerate(indices) if scored[i].candidate.support.supported), None
+    )
+    after = indices[best_supported:] if best_supported is not None else ()
+    return indices, {i for i in after if not scored[i].candidate.support.supported}
 
 
 def rank(

@@ -109,7 +109,7 @@ def why_it_loses(
         best: the winner.
         weights: weight of each term.
         duration_h: hours of the request.
-        trusted: False where the arm is listed after the others because it was not measured.
+        trusted: False where the arm counts with its lower utility because it was not measured.
 
     Returns:
         One line.
