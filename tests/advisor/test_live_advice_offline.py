@@ -21,6 +21,8 @@ from omnipilot.domain import ClusterJob, GpuSnapshot, ServingRequest, StartupRun
 from omnipilot.domain.cluster import ClusterNode, ClusterState, GpuCount, Partition, QueuedJob
 from omnipilot.settings import Settings
 from omnipilot.store import CLUSTER_LOG_NAME, Store
+from omnipilot.store.compacted import compact
+from omnipilot.store.query import write_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 NOW_S = 1_790_000_000.0
 DAY_S = 86_400
-FRESHNESS_S = Settings.load().freshness_s
+SITE = Settings.load()
 
 
 def nodes(kind: str, states: tuple[str, ...] = ("IDLE",), used: int = 0) -> ClusterNode:
@@ -267,7 +269,7 @@ class TestDigest:
 
     def test_rates_and_waits_are_those_of_the_history(self, tmp_path: Path) -> None:
         Store.open(tmp_path, log_name=CLUSTER_LOG_NAME).append(self.jobs(), now_s=NOW_S)
-        digest = refresh_digest(tmp_path, now_s=NOW_S, freshness_s=FRESHNESS_S)
+        digest = refresh_digest(tmp_path, now_s=NOW_S, site=SITE)
         rates = {c.n_gpus: c.successes / c.attempts for c in digest.cluster}
         assert rates[1] == 1.0
         assert rates[4] == pytest.approx(2 / 3, abs=0.05)
@@ -278,26 +280,72 @@ class TestDigest:
     def test_it_is_kept_until_a_log_grows(self, tmp_path: Path) -> None:
         store = Store.open(tmp_path, log_name=CLUSTER_LOG_NAME)
         store.append(self.jobs(100), now_s=NOW_S)
-        first, note = read_digest(tmp_path, now_s=NOW_S, freshness_s=FRESHNESS_S)
+        first, note = read_digest(tmp_path, now_s=NOW_S, site=SITE)
         assert note == ""
-        assert read_digest(tmp_path, now_s=NOW_S + 9, freshness_s=FRESHNESS_S)[0] == first
+        assert read_digest(tmp_path, now_s=NOW_S + 9, site=SITE)[0] == first
         store.append(self.jobs(101)[-1:], now_s=NOW_S)
-        assert read_digest(tmp_path, now_s=NOW_S + 9, freshness_s=FRESHNESS_S)[0] != first
+        assert read_digest(tmp_path, now_s=NOW_S + 9, site=SITE)[0] != first
 
     def test_a_long_log_is_left_to_the_harvest_and_that_is_said(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         Store.open(tmp_path, log_name=CLUSTER_LOG_NAME).append(self.jobs(100), now_s=NOW_S)
         monkeypatch.setattr("omnipilot.advisor.digest.QUICK_BYTES", 1000)
-        digest, note = read_digest(tmp_path, now_s=NOW_S, freshness_s=FRESHNESS_S)
+        digest, note = read_digest(tmp_path, now_s=NOW_S, site=SITE)
         assert digest.cluster == ()
         assert "omnipilot collect" in note
+
+    def test_launches_count_as_the_sites_settings_say(self, tmp_path: Path) -> None:
+        Store.open(tmp_path, log_name=CLUSTER_LOG_NAME).append(self.jobs(), now_s=NOW_S)
+        usual, _ = read_digest(tmp_path, now_s=NOW_S, site=SITE)
+        strict = replace(SITE, launch_min_runtime_s=3600.0)  # every job of these ran half as long
+        assert {
+            c.successes for c in read_digest(tmp_path, now_s=NOW_S, site=strict)[0].cluster
+        } == {0.0}
+        assert read_digest(tmp_path, now_s=NOW_S, site=SITE)[0] == usual
+        assert all(c.successes > 0 for c in usual.cluster)
+
+    def test_gpus_without_a_type_are_those_of_their_partition(self, tmp_path: Path) -> None:
+        jobs = [replace(job, gpu="") for job in self.jobs()]
+        Store.open(tmp_path, log_name=CLUSTER_LOG_NAME).append(jobs, now_s=NOW_S)
+        site = replace(SITE, gpu_kind_of_partition={"gpu_h100": "h100-80"})
+        digest, _ = read_digest(tmp_path, now_s=NOW_S, site=site)
+        assert {c.gpu for c in digest.cluster} | {w.gpu for w in digest.waits} == {"h100-80"}
+
+    def test_changed_settings_over_a_long_log_are_left_to_the_harvest(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        Store.open(tmp_path, log_name=CLUSTER_LOG_NAME).append(self.jobs(100), now_s=NOW_S)
+        usual, _ = read_digest(tmp_path, now_s=NOW_S, site=SITE)
+        monkeypatch.setattr("omnipilot.advisor.digest.QUICK_BYTES", 1000)
+        strict = replace(SITE, launch_min_runtime_s=3600.0)
+        digest, note = read_digest(tmp_path, now_s=NOW_S, site=strict)
+        assert digest == usual
+        assert "settings have changed" in note
+
+    @pytest.mark.parametrize("compacted", [False, True])
+    def test_damaged_lines_of_the_history_are_named(
+        self, advisor: Advisor, *, compacted: bool
+    ) -> None:
+        store = Store.open(advisor.home, log_name=CLUSTER_LOG_NAME)
+        store.append(self.jobs(), now_s=NOW_S)
+        with store.path.open("ab") as log:
+            log.write(b'scribble\n{"kind":"cluster_job","job_id":7}\n[]\n')
+        if compacted:
+            compact(store, write_parquet)
+        report = advisor.advise(ask(advisor, advisor.home, STATE)).cluster
+        assert report is not None
+        assert [note for note in report.notes if "3 lines of the cluster's history" in note]
+        around = Surroundings(NOW_S, 0.5)
+        (check,) = [c for c in examine(advisor, around) if c.name == "history"]
+        assert check.state == "warning"
+        assert "3 lines are damaged" in check.found
 
     @pytest.mark.parametrize("data", [b"", b"{}x", b'{"version": 99}', b"\xff"])
     def test_a_damaged_one_is_made_anew(self, data: bytes, tmp_path: Path) -> None:
         Store.open(tmp_path, log_name=CLUSTER_LOG_NAME).append(self.jobs(100), now_s=NOW_S)
         (tmp_path / DIGEST_NAME).write_bytes(data)
-        assert read_digest(tmp_path, now_s=NOW_S, freshness_s=FRESHNESS_S)[0].cluster
+        assert read_digest(tmp_path, now_s=NOW_S, site=SITE)[0].cluster
 
     def test_the_sites_own_failures_count_against_the_arm(
         self, advisor: Advisor, tmp_path: Path

@@ -140,7 +140,7 @@ def test_prior_counts_shrinks_and_shows_how_much_that_matters(
     prior = run_json(capsys, "prior", "--home", home)
     assert set(prior) == {
         "definition", "level", "pooled_rate", "strength", "strengths", "configurations",
-        "wait_quantiles", "waits", "jobs", "untyped", "without_gpus", "outcomes",
+        "wait_quantiles", "waits", "jobs", "untyped", "without_gpus", "damaged", "outcomes",
     }  # fmt: skip
     by_name = {(c["gpu"], c["n_gpus"]): c for c in prior["configurations"]}
     assert set(by_name) == {("h100", 2), ("a100", 1)}

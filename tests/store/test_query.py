@@ -89,8 +89,10 @@ def filled(home: Path, jobs: list[ClusterJob], *, compacted: int | None = None) 
 
 
 def plainly(store: Store, definition: LaunchDefinition) -> ClusterHistory:
-    jobs = each_once(read_jobs(store, ReadTally()))
-    return count_history(jobs, definition, now_s=NOW_S, kind_of_partition=KINDS)
+    tally = ReadTally()
+    jobs = each_once(read_jobs(store, tally))
+    counted = count_history(jobs, definition, now_s=NOW_S, kind_of_partition=KINDS)
+    return dataclasses.replace(counted, damaged=tally.skipped.total())
 
 
 def by_duckdb(store: Store, definition: LaunchDefinition) -> ClusterHistory:
@@ -159,7 +161,7 @@ def test_the_jobs_that_started_last_come_newest_first_and_once(tmp_path: Path) -
     assert len(found) == len(wanted)
 
 
-def test_lines_that_are_no_rows_are_passed_over(tmp_path: Path) -> None:
+def test_lines_that_are_no_rows_are_left_out_and_counted(tmp_path: Path) -> None:
     store = filled(tmp_path, made_up(50, seed=2))
     wanted = by_duckdb(store, LaunchDefinition())
     with store.path.open("ab") as log:
@@ -167,7 +169,19 @@ def test_lines_that_are_no_rows_are_passed_over(tmp_path: Path) -> None:
             b"\n{}\nnot json\n\xff\xfe{\x00\n" + b'{"kind":"cluster_job","n_gpus":"x"}\n[1]\n'
         )
         log.write(b'{"content_hash":"00","kind":"cluster_job","schema_version":1,"job_id":"torn')
-    assert by_duckdb(store, LaunchDefinition()) == wanted
+    assert wanted.damaged == 0
+    assert by_duckdb(store, LaunchDefinition()) == dataclasses.replace(wanted, damaged=6)
+
+
+def test_damaged_lines_that_a_compaction_left_out_stay_counted(tmp_path: Path) -> None:
+    store = filled(tmp_path, made_up(50, seed=2))
+    with store.path.open("ab") as log:
+        log.write(b'not json\n{"kind":"cluster_job","n_gpus":"x"}\n')
+    compact(store, write_parquet)
+    store.append(made_up(60, seed=3), now_s=3.0)
+    with open_source(store) as source:
+        assert (len(source.parquet), source.jsonl is not None, source.skipped) == (1, True, 2)
+    assert by_duckdb(store, LaunchDefinition()).damaged == 0
 
 
 def test_of_one_run_told_twice_what_is_known_counts(tmp_path: Path) -> None:

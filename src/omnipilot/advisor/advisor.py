@@ -124,10 +124,9 @@ class Advisor:
         """
         from omnipilot.advisor.digest import read_digest, refresh_digest  # noqa: PLC0415 - NumPy
 
-        freshness_s = self.settings.freshness_s
         if anew:
-            return refresh_digest(self.home, now_s=now_s, freshness_s=freshness_s)
-        return read_digest(self.home, now_s=now_s, freshness_s=freshness_s)[0]
+            return refresh_digest(self.home, now_s=now_s, site=self.settings)
+        return read_digest(self.home, now_s=now_s, site=self.settings)[0]
 
     def advise(self, question: Question) -> Advice:
         """Rank the arms of a request.

@@ -69,13 +69,18 @@ def observe(advisor: Advisor, *, live: bool, state_file: Path | None, now_s: flo
     """
     site = advisor.settings
     notes: list[str] = []
-    digest, lag = read_digest(advisor.home, now_s=now_s, freshness_s=site.freshness_s)
+    digest, lag = read_digest(advisor.home, now_s=now_s, site=site)
     if lag:
         notes.append(f"{lag[0].upper()}{lag[1:]}.")
     if digest.damaged:
         notes.append(
             f"{digest.damaged:,} lines of the site's own log are damaged or of a later version; "
             "what they said of runs and faults does not count: omnipilot doctor."
+        )
+    if digest.damaged_jobs:
+        notes.append(
+            f"{digest.damaged_jobs:,} lines of the cluster's history are damaged or of a later "
+            "version; those jobs count for no wait and no launch: omnipilot doctor."
         )
     began_s = time.monotonic()
     state = _state(advisor, live=live, state_file=state_file, now_s=now_s, notes=notes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -20,9 +21,10 @@ from omnipilot.store.files import replace_file
 from omnipilot.store.log import CLUSTER_LOG_NAME, LOG_NAME, ReadTally, Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
+    from omnipilot.settings import Settings
     from omnipilot.store.cluster import JobFacts
 
 __all__ = ["DIGEST_NAME", "Digest", "PastWaits", "SiteLaunches", "read_digest", "refresh_digest"]
@@ -30,7 +32,7 @@ __all__ = ["DIGEST_NAME", "Digest", "PastWaits", "SiteLaunches", "read_digest", 
 DIGEST_NAME: Final = "digest.json"
 # Logs up to this size are read within an advice (about 0.1 s for 10 MiB).
 QUICK_BYTES: Final = 8 * 2**20
-_VERSION: Final = 2
+_VERSION: Final = 3
 _DAY_S: Final = 86_400.0
 _FAULTS_KEPT_S: Final = 30 * _DAY_S
 _REPLAYED_S: Final = 60 * 86_400
@@ -78,6 +80,8 @@ class Digest(msgspec.Struct, frozen=True):
         faults: of GPUs, those of the last 30 days.
         seen_s: newest telemetry, 0 for none.
         damaged: lines of the site's own log that are no rows, or none that this version knows.
+        damaged_jobs: the same of the cluster's.
+        basis: the settings by which jobs were counted.
     """
 
     version: int = _VERSION
@@ -91,37 +95,40 @@ class Digest(msgspec.Struct, frozen=True):
     faults: tuple[GpuHealth, ...] = ()
     seen_s: float = 0.0
     damaged: int = 0
+    damaged_jobs: int = 0
+    basis: str = ""
 
 
-def read_digest(
-    home: Path, *, now_s: float, freshness_s: Mapping[str, float]
-) -> tuple[Digest, str]:
-    """The digest, made anew where a short log has grown.
+def read_digest(home: Path, *, now_s: float, site: Settings) -> tuple[Digest, str]:
+    """The digest, made anew where a short log has grown or the settings that it rests on changed.
 
     Returns:
         The digest and a note where it lags behind a log too long to read now, else "".
     """
     run_bytes, job_bytes = _size(home / LOG_NAME), _size(home / CLUSTER_LOG_NAME)
     kept = _load(home)
-    if kept is not None and (kept.run_bytes, kept.job_bytes) == (run_bytes, job_bytes):
+    rests = kept is not None and kept.basis == _basis(site)
+    if kept is not None and rests and (kept.run_bytes, kept.job_bytes) == (run_bytes, job_bytes):
         return kept, ""
-    jobs_changed = kept is None or kept.job_bytes != job_bytes
+    jobs_changed = kept is None or kept.job_bytes != job_bytes or (job_bytes > 0 and not rests)
     if run_bytes + (job_bytes if jobs_changed else 0) <= QUICK_BYTES:
         kept = None if jobs_changed else kept
-        return refresh_digest(home, now_s=now_s, freshness_s=freshness_s, kept=kept), ""
+        return refresh_digest(home, now_s=now_s, site=site, kept=kept), ""
     note = "the logs have grown since they were digested: run omnipilot collect"
+    if kept is not None and not rests:
+        note = "the settings have changed since the logs were digested: run omnipilot collect"
     return kept or Digest(), note
 
 
 def refresh_digest(
-    home: Path, *, now_s: float, freshness_s: Mapping[str, float], kept: Digest | None = None
+    home: Path, *, now_s: float, site: Settings, kept: Digest | None = None
 ) -> Digest:
     """Read the logs and keep what they say; a folder that cannot be written is no error.
 
     Args:
         home: the site's folder.
         now_s: Unix seconds.
-        freshness_s: seconds after which a launch or a wait counts half, of the site's settings.
+        site: what counts as a launch that came up, and after which time it counts half.
         kept: a digest whose part on the cluster's jobs still holds.
 
     Raises:
@@ -130,7 +137,7 @@ def refresh_digest(
     tally = ReadTally()
     own, faults, seen_s = _runs(home, now_s, tally)
     if kept is None:
-        kept = _jobs(home, now_s, freshness_s)
+        kept = _jobs(home, now_s, site)
     digest = Digest(
         run_bytes=_size(home / LOG_NAME),
         job_bytes=_size(home / CLUSTER_LOG_NAME),
@@ -142,6 +149,8 @@ def refresh_digest(
         faults=faults,
         seen_s=seen_s,
         damaged=tally.skipped.total() + tally.unknown.total(),
+        damaged_jobs=kept.damaged_jobs,
+        basis=_basis(site),
     )
     if digest.run_bytes or digest.job_bytes:
         _save(home, digest)
@@ -177,31 +186,50 @@ def _runs(
     return own, tuple(faults), seen_s
 
 
-def _jobs(home: Path, now_s: float, freshness_s: Mapping[str, float]) -> Digest:
-    """What the cluster's jobs say."""
+def _basis(site: Settings) -> str:
+    """The settings by which jobs are counted, as text."""
+    parts = (
+        {name: site.freshness_s[name] for name in ("launch_success", "queue_wait")},
+        site.launch_min_runtime_s,
+        site.launch_user_cancel,
+        dict(sorted(site.launch_outcomes.items())),
+        dict(sorted(site.gpu_kind_of_partition.items())),
+    )
+    return msgspec.json.encode(parts).decode()
+
+
+def _jobs(home: Path, now_s: float, site: Settings) -> Digest:
+    """What the cluster's jobs say, counted as ``omnipilot prior`` counts them."""
     if not _size(home / CLUSTER_LOG_NAME):
         return Digest()
+    from omnipilot.advisor.prior import launch_definition  # noqa: PLC0415 - only a harvest needs it
     from omnipilot.decide.wait_replay import learn_waits  # noqa: PLC0415 - only a harvest needs it
     from omnipilot.store.cluster import newest_jobs  # noqa: PLC0415 - same
     from omnipilot.store.compacted import open_source  # noqa: PLC0415 - same
-    from omnipilot.store.priors import LaunchDefinition, query_history  # noqa: PLC0415 - same
+    from omnipilot.store.priors import query_history  # noqa: PLC0415 - same
     from omnipilot.store.query import duckdb_engine  # noqa: PLC0415 - same
 
-    definition = LaunchDefinition(window_s=freshness_s["launch_success"])
+    kinds, windows_s = site.gpu_kind_of_partition, site.freshness_s
+    definition = replace(launch_definition(site), window_s=windows_s["launch_success"])
     store = Store(home, log_name=CLUSTER_LOG_NAME)
     with open_source(store) as source, duckdb_engine(source) as engine:
         recent = newest_jobs(engine, within_s=_REPLAYED_S, most=_MOST_REPLAYED)
         newest_s = recent[0].start_s if recent else 0
         # Aged from the newest job, so that a harvest of some time ago still tells its last days.
-        history = query_history(engine, definition, now_s=min(now_s, float(newest_s)))
+        history = query_history(
+            engine, definition, now_s=min(now_s, float(newest_s)), kind_of_partition=kinds
+        )
+        damaged = history.damaged + history.newer_schema + source.skipped
+    named = [msgspec.structs.replace(j, gpu=j.gpu or kinds.get(j.partition, "")) for j in recent]
     return Digest(
         cluster=tuple(
             SiteLaunches(c.configuration.gpu, c.configuration.n_gpus, c.successes, c.attempts)
             for c in history.configurations
             if c.attempts > 0
         ),
-        waits=tuple(_past_waits(recent, float(newest_s), freshness_s["queue_wait"])),
+        waits=tuple(_past_waits(named, float(newest_s), windows_s["queue_wait"])),
         wait_model=learn_waits(recent),
+        damaged_jobs=damaged,
     )
 
 

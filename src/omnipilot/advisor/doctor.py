@@ -269,6 +269,9 @@ def _history(advisor: Advisor, around: Surroundings) -> _Found:
         f"{len(digest.cluster)} configurations with launches, waits of {waits}, "
         f"last harvest {age_s / _DAY_S:.0f} days ago"
     )
+    if digest.damaged_jobs:
+        lost = f"{digest.damaged_jobs:,} lines are damaged or of a later version and left out"
+        return "warning", f"{found}; {lost}", "restore the log, or harvest anew into another home"
     if age_s > _STALE_HARVEST_S:
         return "warning", found, "omnipilot collect sacct"
     return "ok", found, ""

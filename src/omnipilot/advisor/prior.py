@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from omnipilot.decide.launch_rates import (
@@ -88,6 +88,7 @@ class PriorReport:
         jobs: GPU jobs.
         untyped: of those, jobs whose GPU kind the scheduler does not tell.
         without_gpus: jobs left out.
+        damaged: lines of the history that are no whole rows, left out.
         outcomes: runs that started, by state and what they counted as.
     """
 
@@ -102,6 +103,7 @@ class PriorReport:
     jobs: int
     untyped: int
     without_gpus: int
+    damaged: int
     outcomes: Mapping[tuple[str, Outcome], int]
 
 
@@ -172,7 +174,8 @@ def prior(
         history = query_history(
             engine, definition, now_s=now_s, kind_of_partition=kind_of_partition
         )
-    return _report(history, definition, level)
+        damaged = history.damaged + source.skipped
+    return _report(replace(history, damaged=damaged), definition, level)
 
 
 def _engine(source: Source, spark_master: str) -> AbstractContextManager[Engine]:
@@ -221,5 +224,6 @@ def _report(history: ClusterHistory, definition: LaunchDefinition, level: float)
         jobs=history.jobs,
         untyped=history.untyped,
         without_gpus=history.without_gpus,
+        damaged=history.damaged,
         outcomes=history.outcomes,
     )

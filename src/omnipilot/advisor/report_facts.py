@@ -35,7 +35,7 @@ def report_facts(advisor: Advisor, dataset: Dataset, now_s: float) -> SiteFacts:
         StateError: a log of the site cannot be read.
     """
     freshness_s = advisor.settings.freshness_s
-    digest, _ = read_digest(advisor.home, now_s=now_s, freshness_s=freshness_s)
+    digest, _ = read_digest(advisor.home, now_s=now_s, site=advisor.settings)
     launches: dict[str, tuple[float, float]] = {}
     for one in (*digest.cluster, *digest.own):
         good, tried = launches.get(f"{one.n_gpus}x {one.gpu}", (0.0, 0.0))

@@ -53,7 +53,6 @@ def demo(home: Path, seed: int, n_jobs: int, form: str) -> int:
     """
     single_threaded_algebra()
     from omnipilot.advisor import Advisor  # noqa: PLC0415 - keeps --help quick
-    from omnipilot.advisor.digest import refresh_digest  # noqa: PLC0415 - same
     from omnipilot.cli import output  # noqa: PLC0415 - same
     from omnipilot.cli.demo_steps import STEPS, run_step  # noqa: PLC0415 - same
     from omnipilot.simulate.site import build_site  # noqa: PLC0415 - NumPy takes 0.1 s
@@ -63,7 +62,7 @@ def demo(home: Path, seed: int, n_jobs: int, form: str) -> int:
     with _progress() as tell:
         site = build_site(home, seed, now_s=now_s, n_jobs=n_jobs, on_progress=tell)
     output.progress("reading launches and waits out of the cluster's jobs")
-    refresh_digest(home, now_s=now_s, freshness_s=Advisor.open(home).settings.freshness_s)
+    Advisor.open(home).digest(now_s, anew=True)
     built_s = time.monotonic() - begin_s
     output.progress(f"simulated site built in {built_s:.0f} s")
     results = []

@@ -174,6 +174,7 @@ def _emit_json(report: PriorReport, _top: int) -> None:
             "jobs": report.jobs,
             "untyped": report.untyped,
             "without_gpus": report.without_gpus,
+            "damaged": report.damaged,
             "outcomes": [
                 {"state": state, "outcome": outcome, "runs": n}
                 for (state, outcome), n in report.outcomes.items()
@@ -211,6 +212,8 @@ def _emit_tables(report: PriorReport, top: int) -> None:
             f"{report.untyped:,} of them of a kind that Slurm does not tell: say it in "
             "[gpu_kind_of_partition] of settings.toml"
         )
+    if report.damaged:
+        click.echo(f"{report.damaged:,} lines of the history are damaged and left out")
     output.emit_heading("Launches")
     shown = report.configurations[:top]
     output.emit_table(

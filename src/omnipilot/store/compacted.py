@@ -44,6 +44,7 @@ _SCHEMA: Final = b'"schema_version":%d,' % SCHEMA_VERSION
 class _Part(msgspec.Struct, frozen=True):
     file: str
     rows: int
+    skipped: int = 0
 
 
 class _Manifest(msgspec.Struct, frozen=True):
@@ -64,10 +65,15 @@ _decoder = msgspec.json.Decoder(_Manifest)
 
 
 class Source(NamedTuple):
-    """Where the cluster's jobs lie: Parquet files, and JSON lines for what they lack."""
+    """Where the cluster's jobs lie: Parquet files, and JSON lines for what they lack.
+
+    ``skipped`` counts the lines that a compaction left out of the Parquet files, as damaged or of a
+    later version.
+    """
 
     parquet: tuple[Path, ...]
     jsonl: Path | None
+    skipped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,17 +165,18 @@ def open_source(store: Store, *, folder: Path | None = None) -> Iterator[Source]
     """
     manifest = _read(store)
     parquet = tuple(folder_of(store) / part.file for part in manifest.parts)
+    skipped = sum(part.skipped for part in manifest.parts)
     try:
         size_bytes = store.path.stat().st_size if store.path.exists() else 0
         if not manifest.until_byte:
             yield Source((), store.path if size_bytes else None)
         elif manifest.until_byte >= size_bytes:
-            yield Source(parquet, None)
+            yield Source(parquet, None, skipped)
         else:
             with tempfile.TemporaryDirectory(dir=folder, prefix="rest-") as place:
                 rest = Path(place) / "rest.jsonl"
                 _copy(store.path, manifest.until_byte, rest)
-                yield Source(parquet, rest)
+                yield Source(parquet, rest, skipped)
     except OSError as error:
         where = error.filename or store.path
         raise StateError(f"{where} cannot be read: {error.strerror or error}") from error
@@ -217,6 +224,7 @@ def _add_part(
     folder = folder_of(store)
     number = len(manifest.parts) + 1
     new = folder / f"part-{number:06d}.parquet.new"
+    skipped_before = _left_out(tally)
     with tempfile.TemporaryDirectory() as place:
         lines = Path(place) / "part.jsonl"
         with store.path.open("rb") as log, lines.open("wb") as out:
@@ -233,10 +241,14 @@ def _add_part(
         schema_version=_VERSION,
         until_byte=end_byte,
         last_hash=_hash_before(store.path, end_byte),
-        parts=(*manifest.parts, _Part(part.name, rows)),
+        parts=(*manifest.parts, _Part(part.name, rows, _left_out(tally) - skipped_before)),
     )
     replace_file(folder / _MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
     return manifest
+
+
+def _left_out(tally: ReadTally) -> int:
+    return tally.skipped.total() + tally.unknown.total()
 
 
 def _copy_jobs(log: BinaryIO, out: BinaryIO, until_byte: int, tally: ReadTally) -> tuple[int, int]:

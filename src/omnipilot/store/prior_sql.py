@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from omnipilot.store.priors import LaunchDefinition
 
-__all__ = ["FIELDS", "NEWER_SCHEMA", "SOURCE_TABLE", "Script", "newest_script", "prior_script"]
+__all__ = ["FIELDS", "LEFT_OUT", "SOURCE_TABLE", "Script", "newest_script", "prior_script"]
 
 SOURCE_TABLE: Final = "cluster_jobs"
 # Columns of the source table: field of a stored row, column, and whether it is a number.
@@ -110,9 +110,16 @@ _WITHOUT_GPUS: Final = """
 SELECT CAST(COALESCE(SUM(n_tasks), 0) AS BIGINT) AS jobs FROM launches WHERE n_gpus = 0
 """
 
-NEWER_SCHEMA: Final = "newer_schema"
-_NEWER_SCHEMA: Final = f"""
-SELECT CAST(COUNT(*) AS BIGINT) AS n FROM {SOURCE_TABLE} WHERE schema_version > {SCHEMA_VERSION}
+# Lines that a newer version wrote, and lines that lack a field or are no JSON.
+LEFT_OUT: Final = "left_out"
+_LEFT_OUT: Final = f"""
+SELECT
+  CAST(COALESCE(SUM(CASE WHEN schema_version > {SCHEMA_VERSION} THEN 1 ELSE 0 END), 0) AS BIGINT)
+    AS newer,
+  CAST(COALESCE(SUM(CASE WHEN COALESCE(schema_version, 0) <= {SCHEMA_VERSION}
+    AND ({" OR ".join(f"{column} IS NULL" for _, column, _ in FIELDS[:-1])}) THEN 1 ELSE 0 END), 0)
+    AS BIGINT) AS damaged
+FROM {SOURCE_TABLE}
 """  # noqa: S608 - constant names
 
 _OUTCOMES: Final = """
@@ -208,7 +215,7 @@ def prior_script(
         questions={
             "configurations": _CONFIGURATIONS.format(**_weighting("end_age", definition.window_s)),
             "without_gpus": _WITHOUT_GPUS,
-            NEWER_SCHEMA: _NEWER_SCHEMA,
+            LEFT_OUT: _LEFT_OUT,
             "outcomes": _OUTCOMES,
             "waits": _WAITS.format(
                 quantiles=quantiles, **_weighting("start_age", definition.wait_window_s)

@@ -15,7 +15,7 @@ import numpy as np
 
 from omnipilot.domain.errors import UsageError
 from omnipilot.store.dataset import FRESHNESS_CUTOFF_WINDOWS
-from omnipilot.store.prior_sql import NEWER_SCHEMA, prior_script
+from omnipilot.store.prior_sql import LEFT_OUT, prior_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -174,6 +174,7 @@ class ClusterHistory:
         without_gpus: jobs left out.
         outcomes: runs that started, by (state, outcome).
         newer_schema: records that only a newer omnipilot can read, left out.
+        damaged: lines that are no JSON or lack a field, left out.
     """
 
     configurations: tuple[ConfigurationCount, ...]
@@ -183,6 +184,7 @@ class ClusterHistory:
     without_gpus: int
     outcomes: Mapping[tuple[str, Outcome], int]
     newer_schema: int = 0
+    damaged: int = 0
 
 
 class _Tally:
@@ -363,6 +365,7 @@ def query_history(
         steps_per_window=STEPS_PER_WINDOW,
     )
     found = engine.answers(script)
+    newer_schema, damaged = found[LEFT_OUT][0]
     configurations = found["configurations"]
     total = sum(row[2] for row in configurations)
     unit = _unit(definition.window_s)
@@ -388,5 +391,6 @@ def query_history(
         untyped=sum(row[2] for row in configurations if not row[0]),
         without_gpus=found["without_gpus"][0][0],
         outcomes={(state, outcome): n for state, outcome, n in found["outcomes"]},
-        newer_schema=found[NEWER_SCHEMA][0][0],
+        newer_schema=newer_schema,
+        damaged=damaged,
     )

@@ -77,7 +77,8 @@ class DuckDbEngine:
 
     def _jobs(self) -> str:
         names = ", ".join(f'"{field}" AS {column}' for field, column, _ in FIELDS)
-        chosen = f"SELECT {names} FROM {{}} WHERE kind = 'cluster_job'"  # noqa: S608 - constant names
+        # A line that is no JSON has no kind, and is counted as damaged.
+        chosen = f"SELECT {names} FROM {{}} WHERE COALESCE(kind, 'cluster_job') = 'cluster_job'"  # noqa: S608 - constant names
         parts = []
         if self._source.parquet:
             files = ", ".join(_quoted(path) for path in self._source.parquet)

@@ -73,7 +73,9 @@ class SparkEngine:
         if not parts:
             parts.append(self._session.createDataFrame([], _SCHEMA))
         columns = [f"`{field}` AS {column}" for field, column, _ in FIELDS]
-        chosen = [part.where("kind = 'cluster_job'").selectExpr(*columns) for part in parts]
+        # A line that is no JSON has no kind, and is counted as damaged.
+        wanted = "COALESCE(kind, 'cluster_job') = 'cluster_job'"
+        chosen = [part.where(wanted).selectExpr(*columns) for part in parts]
         jobs = chosen[0]
         for more in chosen[1:]:
             jobs = jobs.unionAll(more)
