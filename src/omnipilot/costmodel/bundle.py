@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from omnipilot.costmodel.array_file import read_arrays, write_arrays
 from omnipilot.costmodel.deviation import (
     DEVIATION_TERMS,
     LEFT_EDGES,
@@ -84,7 +84,7 @@ def save_bundle(model: FittedModel, folder: Path, card: dict[str, Any]) -> str:
     for name in (ARRAYS, DOCUMENT):
         partial = folder / f".{name}.partial"
         if name == ARRAYS:
-            _write_arrays(partial, arrays)
+            write_arrays(partial, arrays)
         else:
             partial.write_text(_json(document) + "\n", encoding="utf-8")
         partial.replace(folder / name)
@@ -101,7 +101,7 @@ def load_bundle(folder: Path) -> tuple[FittedModel, dict[str, Any], str]:
         BundleError: missing, damaged, edited, of another format version, or too large.
     """
     document = _read_document(folder / DOCUMENT)
-    arrays = _read_arrays(folder / ARRAYS)
+    arrays = read_arrays(folder / ARRAYS, MAX_ARRAY_BYTES)
     stated = document.pop("digest", None)
     if stated != _digest(document, arrays):
         raise BundleError(
@@ -148,29 +148,6 @@ def _read_document(path: Path) -> dict[str, Any]:
             f"{path} is of another bundle format than {FORMAT_VERSION}: fit again with this version"
         )
     return document
-
-
-def _write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    """An npz of plain arrays; the same arrays give the same bytes."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, array, allow_pickle=False)
-
-
-def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            size_bytes = sum(entry.file_size for entry in archive.infolist())
-        if size_bytes <= MAX_ARRAY_BYTES:
-            with np.load(path, allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
-    except OSError as error:
-        raise BundleError(f"{path} cannot be read: {error.strerror or error}") from error
-    # zipfile, zlib, tokenize and numpy raise a dozen unrelated kinds on damaged input.
-    except Exception as error:
-        raise BundleError(f"{path} is damaged: restore it or fit again") from error
-    raise BundleError(f"{path} unpacks to too much for a bundle")
 
 
 def _encode(model: FittedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

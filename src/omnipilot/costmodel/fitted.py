@@ -11,7 +11,7 @@ from omnipilot.costmodel.conformal import interval
 from omnipilot.costmodel.features import numeric_features
 from omnipilot.costmodel.heads import HEAD_OF_TARGET, lead_labels
 from omnipilot.costmodel.kernel import KernelPlaces
-from omnipilot.costmodel.novelty import CLASS_NAMES, SEEN, novelty_of
+from omnipilot.costmodel.novelty import CLASS_NAMES, SEEN, classes_in, novelty_of
 from omnipilot.domain.targets import TARGETS
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class FittedModel:
         """
         head = self.heads[name]
         frame, prior, n = questions.frame, questions.prior, questions.frame.n
-        kinds = [(i, head.calibrated(CLASS_NAMES[i])) for i in np.unique(questions.novelty)]
+        kinds = [(i, head.calibrated(CLASS_NAMES[i])) for i in classes_in(questions.novelty)]
         layer, near_points = np.zeros(n), np.zeros(n)
         if similarity or any(head.shares[label] for _, label in kinds):
             layer, near_points = head.layer.predict(frame, questions.places, similarity=similarity)
@@ -205,7 +205,7 @@ class FittedModel:
         head = self.heads[name]
         out = JointErrors(np.zeros(frame.n), np.zeros((frame.n, frame.n)), np.zeros(frame.n))
         novelty = novelty_of(frame, self.envelope.novelty)
-        for i in np.unique(novelty):
+        for i in classes_in(novelty):
             rows = np.flatnonzero(novelty == i)
             label = head.calibrated(CLASS_NAMES[i])
             deviation = head.deviations[label]
@@ -239,7 +239,7 @@ class FittedModel:
             cells: workload cell of each row (n,); see :meth:`Deviation.condition`.
         """
         prior = self.physics.evaluate(frame)
-        present = {CLASS_NAMES[i] for i in np.unique(novelty_of(frame, self.envelope.novelty))}
+        present = {CLASS_NAMES[i] for i in classes_in(novelty_of(frame, self.envelope.novelty))}
         leads = lead_labels(frame, labels)
         local: dict[tuple[str, str], LocalRows] = {}
         for name, head in self.heads.items():

@@ -59,3 +59,8 @@ def novelty_of(frame: Frame, levels: dict[str, tuple[str, ...]]) -> NDArray[np.i
         new = np.asarray([level not in known for level in frame.levels[category]])
         out[new[frame.codes[category]]] = i
     return out
+
+
+def classes_in(novelty: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Indices into ``NOVELTY`` that occur, rising; ``np.unique`` would load masked arrays first."""
+    return np.flatnonzero(np.bincount(novelty))
