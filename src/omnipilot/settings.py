@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 DEFAULTS_FILE: Final = Path(__file__).with_name("settings_defaults.toml")
 FILE_NAME: Final = "settings.toml"
+# The logs of rows beside it: the site's own, and the cluster's jobs.
+LOG_NAME: Final = "history.jsonl"
+CLUSTER_LOG_NAME: Final = "cluster_history.jsonl"
 
 # Scalar settings with the least and greatest value that makes sense.
 _RANGES: Final[Mapping[str, tuple[float, float]]] = {

@@ -46,7 +46,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stage(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
     def put(scene: Scene) -> None:
         monkeypatch.setattr("omnipilot.collect.live.run_commands", scene.run_commands)
-        monkeypatch.setattr("omnipilot.collect.live.find_program", scene.find_program)
+        monkeypatch.setattr("omnipilot.collect.programs.find_program", scene.find_program)
 
     return put
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnipilot.cli import output
+from omnipilot.cli.visible import visible
 
 
 @dataclass
@@ -54,6 +57,30 @@ def test_times_below_a_second_are_in_milliseconds(value: float, text: str) -> No
 def test_a_table_keeps_markup_of_names_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     output.emit_table((output.Column("name"),), [("[bold]x[/bold]",)])
     assert "[bold]x[/bold]" in capsys.readouterr().out
+
+
+cells = st.sampled_from(["", "x", "12,000", "two words", " lead", "trail ", "h100-80", "a\x1bb"])
+
+
+@given(st.data(), st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=5))
+def test_a_table_that_needs_no_wrapping_looks_the_same_without_the_renderer(
+    data: st.DataObject, kinds: list[tuple[bool, bool]]
+) -> None:
+    columns = [output.Column(f"c{i} {'long' * i}", *kind) for i, kind in enumerate(kinds)]
+    rows = data.draw(st.lists(st.tuples(*[cells] * len(kinds)), max_size=4))
+    drawn = []
+    for emit in (output._emit_plain, output._emit_wrapped):
+        with redirect_stdout(io.StringIO()) as out:
+            emit(columns, [tuple(map(visible, row)) for row in rows])
+        drawn.append(out.getvalue())
+    assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("cell", ["word " * 40, "first\nsecond", "日本語"])
+def test_what_needs_wrapping_or_is_wider_than_its_letters_is_left_to_the_renderer(
+    cell: str,
+) -> None:
+    assert not output._emit_plain((output.Column("name"),), [(cell,)])
 
 
 def test_times_in_json_keep_their_seconds() -> None:

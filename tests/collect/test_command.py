@@ -11,11 +11,11 @@ import pytest
 from omnipilot.collect.command import (
     Command,
     CommandResult,
-    find_program,
     run_command,
     run_commands,
     stream_lines,
 )
+from omnipilot.collect.programs import find_program
 from omnipilot.domain.errors import ToolError
 
 if TYPE_CHECKING:

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnipilot.collect.hostlist import expand_hosts
-from omnipilot.collect.live import ask_starts, read_cluster, slurm_is_here
+from omnipilot.collect.live import ask_starts, read_cluster
 from omnipilot.collect.live_cache import CACHE_NAME, load_state, read_cache, write_cache
 from omnipilot.collect.live_control import read_partitions, read_reservations
 from omnipilot.collect.live_jobs import read_jobs_json
 from omnipilot.collect.live_nodes import gres_gpus, read_nodes_json, read_nodes_text
+from omnipilot.collect.programs import slurm_is_here
 from omnipilot.domain.cluster import ClusterNode, ClusterState, GpuCount, Partition, QueuedJob
 from omnipilot.domain.errors import BadInputError, ToolError
 

@@ -114,13 +114,15 @@ def _state(
 ) -> ClusterState | None:
     if state_file is None and not live:
         return None
-    from omnipilot.collect.live import read_cluster, slurm_is_here  # noqa: PLC0415 - only if live
+    from omnipilot.collect.programs import slurm_is_here  # noqa: PLC0415 - only if live
+
+    if state_file is None and not slurm_is_here():
+        return None
+    from omnipilot.collect.live import read_cluster  # noqa: PLC0415 - only where Slurm is
     from omnipilot.collect.live_cache import load_state, read_cache, write_cache  # noqa: PLC0415
 
     if state_file is not None:
         return load_state(state_file)
-    if not slurm_is_here():
-        return None
     site = advisor.settings
     recent = read_cache(advisor.home, now_s=now_s, most_age_s=REUSE_S)
     if recent is not None:

@@ -15,10 +15,8 @@ import msgspec
 
 from omnipilot.decide.priors import LaunchCounts
 from omnipilot.decide.waits import WaitModel  # noqa: TC001 - read by the decoder
-from omnipilot.domain.rows import StartupRun
 from omnipilot.domain.telemetry_rows import GpuHealth, GpuSnapshot, GpuWindow
-from omnipilot.store.files import replace_file
-from omnipilot.store.log import CLUSTER_LOG_NAME, LOG_NAME, ReadTally, Store
+from omnipilot.settings import CLUSTER_LOG_NAME, LOG_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -134,8 +132,7 @@ def refresh_digest(
     Raises:
         StateError: a log cannot be read.
     """
-    tally = ReadTally()
-    own, faults, seen_s = _runs(home, now_s, tally)
+    own, faults, seen_s, damaged = _runs(home, now_s)
     if kept is None:
         kept = _jobs(home, now_s, site)
     digest = Digest(
@@ -148,7 +145,7 @@ def refresh_digest(
         wait_model=kept.wait_model,
         faults=faults,
         seen_s=seen_s,
-        damaged=tally.skipped.total() + tally.unknown.total(),
+        damaged=damaged,
         damaged_jobs=kept.damaged_jobs,
         basis=_basis(site),
     )
@@ -158,9 +155,15 @@ def refresh_digest(
 
 
 def _runs(
-    home: Path, now_s: float, tally: ReadTally
-) -> tuple[tuple[SiteLaunches, ...], tuple[GpuHealth, ...], float]:
-    """The site's own launches, the faults, and when telemetry was last read."""
+    home: Path, now_s: float
+) -> tuple[tuple[SiteLaunches, ...], tuple[GpuHealth, ...], float, int]:
+    """The site's own launches, the faults, when telemetry was last read, and damaged lines."""
+    if not _size(home / LOG_NAME):
+        return (), (), 0.0, 0
+    from omnipilot.domain.rows import StartupRun  # noqa: PLC0415 - most sites ask without rows
+    from omnipilot.store.log import ReadTally, Store  # noqa: PLC0415 - same
+
+    tally = ReadTally()
     launches: defaultdict[tuple[str, int, str], list[int]] = defaultdict(lambda: [0, 0])
     faults: list[GpuHealth] = []
     seen_s = 0.0
@@ -183,7 +186,7 @@ def _runs(
         SiteLaunches(gpu, n, float(good), float(tried), precision)
         for (gpu, n, precision), (good, tried) in sorted(launches.items())
     )
-    return own, tuple(faults), seen_s
+    return own, tuple(faults), seen_s, tally.skipped.total() + tally.unknown.total()
 
 
 def _basis(site: Settings) -> str:
@@ -206,6 +209,7 @@ def _jobs(home: Path, now_s: float, site: Settings) -> Digest:
     from omnipilot.decide.wait_replay import learn_waits  # noqa: PLC0415 - only a harvest needs it
     from omnipilot.store.cluster import newest_jobs  # noqa: PLC0415 - same
     from omnipilot.store.compacted import open_source  # noqa: PLC0415 - same
+    from omnipilot.store.log import Store  # noqa: PLC0415 - same
     from omnipilot.store.priors import query_history  # noqa: PLC0415 - same
     from omnipilot.store.query import duckdb_engine  # noqa: PLC0415 - same
 
@@ -273,5 +277,7 @@ def _load(home: Path) -> Digest | None:
 
 
 def _save(home: Path, digest: Digest) -> None:
+    from omnipilot.store.files import replace_file  # noqa: PLC0415 - most sites ask without rows
+
     with suppress(OSError):
         replace_file(home / DIGEST_NAME, msgspec.json.encode(digest), locked=False)

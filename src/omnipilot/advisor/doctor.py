@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from omnipilot.advisor.cluster_gpus import GpuNaming, name_gpus
-from omnipilot.collect.command import find_program, run_command
+from omnipilot.collect.command import run_command
 from omnipilot.collect.identity import KEY_NAME
 from omnipilot.collect.live import read_cluster
+from omnipilot.collect.programs import find_program
 from omnipilot.domain import OmniPilotError
 from omnipilot.settings import FILE_NAME, Settings
 from omnipilot.store.log import CLUSTER_LOG_NAME, LOG_NAME, ReadTally, Store

@@ -6,15 +6,15 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from omnipilot.domain import InferenceRun, UsageError
+from omnipilot.domain import UsageError
+from omnipilot.settings import LOG_NAME
 
 if TYPE_CHECKING:
     from omnipilot.advisor.advisor import Advisor
-    from omnipilot.domain import ModelArch
+    from omnipilot.domain import InferenceRun, ModelArch
 
 __all__ = ["SiteRuns", "site_runs"]
 
-_LOG_NAME: Final = "history.jsonl"
 _KIND: Final = b'"kind":"inference_run"'
 _THROUGHPUT: Final = "aggregate_tokens_per_s"
 
@@ -53,9 +53,10 @@ def site_runs(advisor: Advisor, model: ModelArch) -> tuple[SiteRuns, ...]:
     Raises:
         StateError: the store cannot be read.
     """
-    if not (advisor.home / _LOG_NAME).exists():
+    if not (advisor.home / LOG_NAME).exists():
         return ()
-    from omnipilot.store import ReadTally, Store  # noqa: PLC0415 - most sites ask without rows
+    from omnipilot.domain import InferenceRun  # noqa: PLC0415 - most sites ask without rows
+    from omnipilot.store import ReadTally, Store  # noqa: PLC0415 - same
     from omnipilot.store.log import row_of_line  # noqa: PLC0415 - same
 
     needles = {name.split("/")[-1].encode() for name in (model.model_id, model.base_id)}

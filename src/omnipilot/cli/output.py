@@ -27,6 +27,7 @@ __all__ = [
 ]  # fmt: skip
 
 WIDTH_WITHOUT_TERMINAL = 110
+_GAP = "  "
 
 
 class Column(NamedTuple):
@@ -63,23 +64,43 @@ def _csv_cell(cell: object) -> object:
     return text_cell(cell) if isinstance(cell, str) else cell
 
 
-def emit_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], title: str = "") -> None:
+def emit_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
     """Print rows as an aligned table, wrapped to the terminal's width."""
-    from rich.console import Console  # noqa: PLC0415 - 0.1 s that JSON and CSV do not pay
+    shown = [tuple(map(visible, row)) for row in rows]
+    if not _emit_plain(columns, shown):
+        _emit_wrapped(columns, shown)
+
+
+def _emit_plain(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> bool:
+    """Print a table that needs no wrapping; False, and nothing is printed, where it does."""
+    lines = [[column.heading for column in columns], *rows]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    if sum(widths) + len(_GAP) * (len(widths) - 1) > _width():
+        return False
+    if not all(cell.isascii() and "\n" not in cell for line in lines for cell in line):
+        return False  # some characters are wider than others
+    for at, line in enumerate(lines):
+        cells = [
+            cell.rstrip().rjust(width) if column.number else cell.ljust(width)
+            for column, cell, width in zip(columns, line, widths, strict=True)
+        ]
+        click.secho(_GAP.join(cells).rstrip(), bold=at == 0)
+    return True
+
+
+def _emit_wrapped(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console  # noqa: PLC0415 - 0.1 s that most tables do not pay
     from rich.table import Table  # noqa: PLC0415 - same
     from rich.text import Text  # noqa: PLC0415 - same
 
-    table = Table(
-        box=None, pad_edge=False, title=visible(title) or None, title_justify="left",
-        title_style="bold", header_style="bold", padding=(0, 1),
-    )  # fmt: skip
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     for column in columns:
         table.add_column(
             Text(column.heading), justify="right" if column.number else "left",
             no_wrap=column.number or column.narrow, overflow="fold",
         )  # fmt: skip
     for row in rows:
-        table.add_row(*(Text(visible(cell)) for cell in row))
+        table.add_row(*map(Text, row))
     console = Console(file=sys.stdout, width=_width(), highlight=False, markup=False)
     with console.capture() as capture:
         console.print(table)

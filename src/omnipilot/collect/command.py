@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import os
 import select
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
 
 __all__ = [
-    "ANSWER_BYTES", "SILENCE_S", "Command", "CommandResult", "find_program", "run_command",
+    "ANSWER_BYTES", "SILENCE_S", "Command", "CommandResult", "run_command",
     "run_commands", "stream_lines",
 ]  # fmt: skip
 
@@ -58,11 +57,6 @@ class CommandResult:
     stdout: bytes
     stderr: str
     elapsed_s: float
-
-
-def find_program(name: str) -> str | None:
-    """Where a program lies on PATH; None where it does not."""
-    return shutil.which(name)
 
 
 def run_command(

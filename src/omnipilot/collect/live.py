@@ -7,7 +7,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Final
 
-from omnipilot.collect.command import Command, CommandResult, find_program, run_commands
+from omnipilot.collect.command import Command, CommandResult, run_commands
 from omnipilot.collect.live_control import CONTROL_QUESTIONS, read_partitions, read_reservations
 from omnipilot.collect.live_jobs import SQUEUE_FORMAT, read_jobs_json, read_jobs_text
 from omnipilot.collect.live_nodes import SINFO_FORMAT, read_nodes_json, read_nodes_text
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from omnipilot.collect.live_nodes import NodeList
     from omnipilot.domain.cluster import QueuedJob, Reservation
 
-__all__ = ["SLURM_PROGRAMS", "ask_starts", "read_cluster", "slurm_is_here"]
+__all__ = ["ask_starts", "read_cluster"]
 
-SLURM_PROGRAMS: Final = ("sinfo", "squeue", "scontrol", "sbatch")
 _ENV: Final = {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
 _OUTPUT_BYTES: Final = 256 * 2**20
 
@@ -33,11 +32,6 @@ _SQUEUE_TEXT: Final = ("squeue", "-h", "-a", "-O", SQUEUE_FORMAT)
 _SCONTROL: Final = ("scontrol", "-o", "-a")
 _STARTS: Final = re.compile(r"to start at ([0-9]{9,11})\b")
 _HUNG: Final = "did not answer within"
-
-
-def slurm_is_here() -> bool:
-    """Whether Slurm's programs are on PATH."""
-    return all(find_program(name) for name in SLURM_PROGRAMS[:2])
 
 
 def read_cluster(*, now_s: float, timeout_s: float) -> ClusterState:

@@ -1,4 +1,9 @@
-"""What the words mean: types with units, no I/O."""
+"""What the words mean: types with units, no I/O.
+
+Rows as they are stored are imported when first asked for: most answers need none.
+"""
+
+from typing import TYPE_CHECKING
 
 from omnipilot.domain.arm import Arm, StackFingerprint
 from omnipilot.domain.errors import (
@@ -14,9 +19,9 @@ from omnipilot.domain.errors import (
 from omnipilot.domain.feasibility import FitVerdict
 from omnipilot.domain.hardware import GpuSpec
 from omnipilot.domain.model import ModelArch
+from omnipilot.domain.on_demand import on_demand
 from omnipilot.domain.precision import PrecisionSpec
 from omnipilot.domain.prediction import SupportVerdict, TargetPrediction
-from omnipilot.domain.probe_rows import HardwareProbe, RecoveryRun, TrainingRun
 from omnipilot.domain.recommendation import (
     Abstention,
     InfeasibleArm,
@@ -25,18 +30,31 @@ from omnipilot.domain.recommendation import (
     UtilityTerms,
 )
 from omnipilot.domain.request import ServingRequest, Slo
-from omnipilot.domain.rows import (
-    ClusterJob,
-    InferenceRun,
-    JobStatistics,
-    LabelledRun,
-    Row,
-    ServingWindow,
-    StartupRun,
-)
 from omnipilot.domain.scenario import Scenario
 from omnipilot.domain.targets import QUANTILES, TARGET_BY_NAME, TARGET_NAMES, TARGETS, Target
-from omnipilot.domain.telemetry_rows import GpuHealth, GpuSnapshot, GpuWindow
+
+if TYPE_CHECKING:
+    from omnipilot.domain.probe_rows import HardwareProbe, RecoveryRun, TrainingRun
+    from omnipilot.domain.rows import (
+        ClusterJob,
+        InferenceRun,
+        JobStatistics,
+        LabelledRun,
+        Row,
+        ServingWindow,
+        StartupRun,
+    )
+    from omnipilot.domain.telemetry_rows import GpuHealth, GpuSnapshot, GpuWindow
+else:
+    __getattr__ = on_demand(
+        __name__,
+        {
+            "probe_rows": ("HardwareProbe", "RecoveryRun", "TrainingRun"),
+            "rows": ("ClusterJob", "InferenceRun", "JobStatistics", "LabelledRun", "Row",
+                     "ServingWindow", "StartupRun"),
+            "telemetry_rows": ("GpuHealth", "GpuSnapshot", "GpuWindow"),
+        },
+    )  # fmt: skip
 
 __all__ = [
     "QUANTILES", "TARGETS", "TARGET_BY_NAME", "TARGET_NAMES", "Abstention", "AmbiguousNameError",

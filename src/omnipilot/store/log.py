@@ -16,6 +16,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from omnipilot.domain.errors import StateError
+from omnipilot.settings import CLUSTER_LOG_NAME, LOG_NAME
 from omnipilot.store.codec import (
     LINE_BYTES,
     EncodedRow,
@@ -40,8 +41,6 @@ __all__ = [
     "CLUSTER_LOG_NAME", "LOG_NAME", "AppendReport", "ReadTally", "Store", "row_of_line",
 ]  # fmt: skip
 
-LOG_NAME: Final = "history.jsonl"
-CLUSTER_LOG_NAME: Final = "cluster_history.jsonl"
 _BATCH_BYTES: Final = 4 * 2**20
 _BLOCK_BYTES: Final = 2**16
 _LOG_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC

@@ -1,0 +1,81 @@
+"""What a quick command must not load: imports are half of an answer's time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+QUESTION = ("--model", "Qwen/Qwen2.5-7B-Instruct", "--concurrency", "200", "--context", "4096")
+ARM = ("--model", "Qwen/Qwen2.5-7B-Instruct", "--gpu", "h100-80", "--tp", "1")
+# Libraries that no answer needs: each takes from 10 ms to a second.
+LIBRARIES = (
+    "asyncio", "catboost", "concurrent.futures", "duckdb", "fastapi", "http.client", "jinja2",
+    "matplotlib", "mcp", "multiprocessing", "numpy.ma", "numpy.random", "pandas", "pyarrow",
+    "pydantic", "rich", "scipy", "sklearn", "ssl", "starlette", "transformers", "urllib.request",
+    "uvicorn",
+)  # fmt: skip
+# Parts of the program that answer other questions; what reads rows, on a site that has none; what
+# asks Slurm, where there is none; what learns.
+PARTS = (
+    "omnipilot.advisor.explaining", "omnipilot.advisor.harvest", "omnipilot.advisor.prior",
+    "omnipilot.collect.csv_rows", "omnipilot.collect.live", "omnipilot.costmodel.fit",
+    "omnipilot.domain.rows", "omnipilot.evaluate", "omnipilot.learn.train", "omnipilot.mcp",
+    "omnipilot.simulate", "omnipilot.store.codec", "omnipilot.web",
+)  # fmt: skip
+CODE = """
+import sys
+from omnipilot.cli import app
+code = app.run(sys.argv[1:])
+print("loaded:", *sorted(sys.modules), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def loaded(home: Path, *args: str) -> set[str]:
+    """Modules that a command of a new site has loaded at its end."""
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, *args, "--home", str(home)],
+        capture_output=True, text=True, check=True, env={**os.environ, "PATH": str(home)},
+    )  # fmt: skip
+    return set(done.stderr.rpartition("loaded:")[2].split())
+
+
+def heavy(modules: set[str], names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if any(m == name or m.startswith(f"{name}.") for m in modules)]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("advise", *QUESTION),
+        ("advise", *QUESTION, "--format", "json"),
+        ("advise", *QUESTION, "--format", "csv"),
+        ("fits", *ARM),
+    ],
+    ids=lambda args: " ".join((args[0], *args[7:])),
+)
+def test_an_answer_loads_nothing_that_it_does_not_need(
+    args: tuple[str, ...], tmp_path: Path
+) -> None:
+    modules = loaded(tmp_path, *args)
+    assert heavy(modules, LIBRARIES) == []
+    assert heavy(modules, PARTS) == []
+
+
+def test_the_arithmetic_of_fits_needs_no_arrays(tmp_path: Path) -> None:
+    assert heavy(loaded(tmp_path, "fits", *ARM), ("numpy",)) == []
+
+
+def test_what_is_looked_for_would_be_found(tmp_path: Path) -> None:
+    modules = loaded(tmp_path, "advise", *QUESTION)
+    assert heavy(modules, ("numpy", "omnipilot.costmodel", "no.such")) == [
+        "numpy",
+        "omnipilot.costmodel",
+    ]
