@@ -40,9 +40,8 @@ def test_mean_and_similarity_are_those_of_the_covariance(terms: tuple[int, ...],
     points, rows = inputs(80, 0), inputs(n, 1)
     alpha = np.random.default_rng(3).standard_normal(80)
     k = covariance(rows, points, SD, LENGTHS, terms)
-    mean, greatest = BlockMean.prepare(points, alpha, SD, LENGTHS, terms).mean(
-        rows, similarity=True
-    )
+    block = BlockMean.prepare(points, alpha, SD, LENGTHS, terms)
+    mean, greatest = block.mean(rows, nearness=block.nearness(rows.codes))
     assert mean == pytest.approx(k @ alpha, abs=1e-4)
     assert greatest == pytest.approx(k.max(axis=1), rel=1e-4)
 
@@ -56,7 +55,19 @@ def test_levels_that_no_point_has_add_nothing() -> None:
     sd = SD.copy()
     sd[shared] = 0.0
     block = BlockMean.prepare(points, alpha, sd, LENGTHS, GLOBAL_TERMS)
-    mean, greatest = block.mean(replace(rows, codes=beyond), similarity=True)
+    beyond_rows = replace(rows, codes=beyond)
+    mean, greatest = block.mean(beyond_rows, nearness=block.nearness(beyond))
     assert np.abs(mean).max() == 0.0
     assert np.abs(greatest).max() == 0.0
     assert block.mean(rows)[1].max() == 0.0  # not asked for
+
+
+def test_what_levels_settle_serves_other_places_of_the_same_levels() -> None:
+    points, rows = inputs(80, 0), inputs(CHUNK_ROWS + 7, 1)
+    block = BlockMean.prepare(points, np.ones(80), SD, LENGTHS, GLOBAL_TERMS)
+    sums, nearness = block.level_sums(rows.codes), block.nearness(rows.codes)
+    for seed in (2, 3):
+        moved = replace(inputs(CHUNK_ROWS + 7, seed), codes=rows.codes)
+        kept = block.mean(moved, levels=sums, nearness=nearness)
+        anew = block.mean(moved, nearness=block.nearness(rows.codes))
+        assert [a.tobytes() for a in kept] == [a.tobytes() for a in anew]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from omnipilot.costmodel.heads import HEAD_OF_TARGET
 from omnipilot.costmodel.novelty import CLASS_NAMES
 from omnipilot.costmodel.predict import CostModel
 from omnipilot.domain.errors import BundleError
+from omnipilot.domain.scenario import ScenarioGroup
 from omnipilot.domain.targets import TARGET_BY_NAME, TARGET_NAMES, TARGETS
 
 if TYPE_CHECKING:
@@ -190,3 +192,34 @@ def test_a_loaded_bundle_knows_its_version_and_card(tmp_path: Path) -> None:
 def test_every_learned_target_has_its_head() -> None:
     heads = {HEAD_OF_TARGET[name].name for name in LEARNED}
     assert heads == set(fitted().heads)
+
+
+@given(
+    asked=st.lists(questions, min_size=1, max_size=6),
+    loads=st.lists(
+        st.tuples(st.sampled_from((0.0, 700.0)), st.floats(1, 2e4), st.floats(1, 1e5)),
+        min_size=2,
+        max_size=3,
+    ),
+)
+@settings(max_examples=30, deadline=None)
+def test_a_group_answers_under_any_load_what_its_scenarios_answer(
+    asked: list[Scenario], loads: list[tuple[float, float, float]]
+) -> None:
+    group, kept = ScenarioGroup(tuple(asked)), model()
+    for load in loads:
+        shared = group.under(*load)
+        one, other = kept.predict(shared), model().predict(list(shared))
+        for name in TARGET_NAMES:
+            assert one.values[name].tobytes() == other.values[name].tobytes(), name
+            assert one.crossed[name].tolist() == other.crossed[name].tolist()
+        assert one.support == other.support
+
+
+def test_columns_of_a_group_go_with_it() -> None:
+    kept, group = model(), ScenarioGroup((scenario(),))
+    kept.predict(group.under(100.0, 10.0, 1.0))
+    assert len(kept.frames) == 1
+    del group
+    gc.collect()
+    assert len(kept.frames) == 0

@@ -24,6 +24,7 @@ from omnipilot.costmodel.frame import (
     kernel_class,
     peak_flops,
 )
+from omnipilot.domain.scenario import ScenarioGroup
 
 
 def test_a_missing_prompt_length_takes_the_default_of_its_workload_and_is_flagged() -> None:
@@ -211,3 +212,48 @@ def test_an_untied_head_is_half_of_the_embedding_parameters() -> None:
     tied = dense_model(embedding_params=100_000, tied_embeddings=True)
     frame = build_frame([scenario(tied), scenario(replace(tied, tied_embeddings=False))])
     assert frame["head"].tolist() == [100_000.0, 50_000.0]
+
+
+def test_a_frame_under_another_load_is_the_frame_of_that_load() -> None:
+    modes = ("online", "saturated", "static", "poisson")
+    asked = [scenario(mode=mode, gpu=gpu) for mode in modes for gpu in ("h100-80", "l40s-48")]
+    moved = build_frame(asked).under(700.0, 90.0, 33.0)
+    anew = build_frame(
+        [replace(s, prompt_tokens=700.0, output_tokens=90.0, concurrency=33.0) for s in asked]
+    )
+    assert moved.columns.keys() == anew.columns.keys()
+    for name, column in anew.columns.items():
+        assert moved[name].tobytes() == column.tobytes(), name
+    assert moved.levels == anew.levels
+
+
+def test_what_the_arms_settle_is_made_once_for_all_loads_and_owners_apart() -> None:
+    made: list[str] = []
+
+    def make(what: str) -> str:
+        made.append(what)
+        return what
+
+    frame = replace(build_frame([scenario()]), kept={})
+    one, two = object(), object()
+    for concurrency in (1.0, 2.0):
+        moved = frame.under(100.0, 10.0, concurrency)
+        assert moved.fixed(one, lambda: make("one")) == "one"
+        assert moved.fixed(two, lambda: make("two")) == "two"
+        assert moved.fixed(two, lambda: make("more"), "more") == "more"
+    assert made == ["one", "two", "more"]
+    assert [build_frame([scenario()]).fixed(one, lambda: make("x")) for _ in range(2)] == ["x", "x"]
+    assert made[3:] == ["x", "x"]
+
+
+def test_the_scenarios_of_a_group_are_those_under_its_load() -> None:
+    group = ScenarioGroup((scenario(), scenario(gpu="l40s-48")))
+    shared = group.under(5.0, 6.0, 7.0, max_model_len=11)
+    wanted = [
+        replace(s, prompt_tokens=5.0, output_tokens=6.0, concurrency=7.0, max_model_len=11)
+        for s in group.scenarios
+    ]
+    assert (list(shared), shared[-1], shared[:1]) == (wanted, wanted[1], wanted[:1])
+    assert len(shared) == 2
+    assert shared.is_told
+    assert not group.under(0.0, 6.0, 7.0).is_told

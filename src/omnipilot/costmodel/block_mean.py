@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CHUNK_ROWS = 512
+# A chunk of rows: by kind of row the covariance with the points that does not fade (n_kinds, m) and
+# for each distance the factor of the correlation (n_kinds, m); the kind of each row.
+Nearness = list[tuple["NDArray[np.float32]", "list[NDArray[np.float32]]", "NDArray[np.int64]"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +38,26 @@ class _Fading:
     terms: tuple[int, ...]
     codes: NDArray[np.int32]
 
-    def correlation(self, inputs: KernelInputs) -> NDArray[np.float32]:
+    def correlation(
+        self, workload: NDArray[np.float32], physics: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
         """Correlation of n rows with the points (n, m)."""
-        x = inputs.workload if self.distance == "workload" else inputs.physics
+        x = workload if self.distance == "workload" else physics
         squares = (x * x).sum(axis=1, keepdims=True)
         rows = np.concatenate([x, squares, np.ones_like(squares)], axis=1)
         return matern32_of_squares(rows @ self.points)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelSums:
+    """What the levels of n rows settle of their mean, wherever the rows lie.
+
+    ``flat`` is the sum of the terms that do not fade (n,). ``faded`` has an entry a chunk of rows,
+    in it one a distance: the points' weights (m, n_columns), and for each term the rows' columns.
+    """
+
+    flat: NDArray[np.float64]
+    faded: list[list[tuple[NDArray[np.float32], list[NDArray[np.int64]]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,67 +123,95 @@ class BlockMean:
         )
 
     def mean(
-        self, inputs: KernelInputs, *, similarity: bool = False
+        self,
+        inputs: KernelInputs,
+        *,
+        levels: LevelSums | None = None,
+        nearness: Nearness | None = None,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The block's mean at n rows (n,); if asked, their greatest covariance with a point (n,).
+        """The block's mean at n rows (n,), and their greatest covariance with a point (n,).
 
-        Without ``similarity`` the second array is zero.
+        Args:
+            inputs: the rows.
+            levels: :meth:`level_sums` of their codes, where they are at hand.
+            nearness: :meth:`nearness` of their codes; without it the second array is zero.
         """
         n = len(inputs)
-        out, most = np.zeros(n), np.zeros(n)
-        for j, table in self.tables.items():
-            codes = inputs.codes[:, j]
-            out += table[np.where(codes < len(table) - 1, codes, -1)]
-        for start in range(0, n, CHUNK_ROWS):
-            rows = slice(start, start + CHUNK_ROWS)
-            part = KernelInputs(inputs.codes[rows], inputs.workload[rows], inputs.physics[rows])
-            correlations = [f.correlation(part) for f in self.fading]
-            for fading, correlation in zip(self.fading, correlations, strict=True):
-                out[rows] += self._faded(fading, correlation, part)
-            if similarity:
-                most[rows] = self._greatest(correlations, part)
+        levels = levels or self.level_sums(inputs.codes)
+        out, most = levels.flat.copy(), np.zeros(n)
+        for k, rows in enumerate(_chunks(n)):
+            correlations = [
+                f.correlation(inputs.workload[rows], inputs.physics[rows]) for f in self.fading
+            ]
+            for correlation, (weights, places) in zip(correlations, levels.faded[k], strict=True):
+                sums = correlation @ weights
+                added = sums[:, 0].copy()
+                at = np.arange(len(sums))
+                for place in places:
+                    added += sums[at, place]
+                out[rows] += added
+            if nearness is not None:
+                covariance, factors, kind = nearness[k]
+                total = covariance[kind]
+                for factor, correlation in zip(factors, correlations, strict=True):
+                    total += factor[kind] * correlation
+                most[rows] = total.max(axis=1)
         return out, most
 
-    def _faded(
-        self, fading: _Fading, correlation: NDArray[np.float32], part: KernelInputs
-    ) -> NDArray[np.float32]:
-        """What the terms of one distance add (n,): a product a level that the rows have."""
+    def level_sums(self, codes: NDArray[np.int32]) -> LevelSums:
+        """What the levels of n rows (n, n_terms) settle of their mean."""
+        flat = np.zeros(len(codes))
+        for j, table in self.tables.items():
+            mine = codes[:, j]
+            flat += table[np.where(mine < len(table) - 1, mine, -1)]
+        return LevelSums(
+            flat,
+            [
+                [self._weights(fading, codes[rows]) for fading in self.fading]
+                for rows in _chunks(len(codes))
+            ],
+        )
+
+    def _weights(
+        self, fading: _Fading, codes: NDArray[np.int32]
+    ) -> tuple[NDArray[np.float32], list[NDArray[np.int64]]]:
+        """Weights of the points, a column a level that the rows have, and each row's columns."""
         weights = [(self.alpha * fading.shared)[:, None]]
         places = []
         width = 1
-        for j, codes in zip(fading.terms, fading.codes, strict=True):
-            present, inverse = np.unique(part.codes[:, j], return_inverse=True)
+        for j, points in zip(fading.terms, fading.codes, strict=True):
+            present, inverse = np.unique(codes[:, j], return_inverse=True)
             # Points never have the level −1, so its column is zero.
-            same = codes[:, None] == present[None, :]
+            same = points[:, None] == present[None, :]
             weights.append(same * (self.alpha * self.variance[j])[:, None])
             places.append(inverse + width)
             width += len(present)
-        sums = correlation @ np.concatenate(weights, axis=1)
-        out = sums[:, 0].copy()
-        at = np.arange(len(part))
-        for place in places:
-            out += sums[at, place]
-        return out
+        return np.concatenate(weights, axis=1), places
 
-    def _greatest(
-        self, correlations: list[NDArray[np.float32]], part: KernelInputs
-    ) -> NDArray[np.float32]:
-        """The greatest covariance of each row with a point (n,)."""
+    def nearness(self, codes: NDArray[np.int32]) -> Nearness:
+        """What the levels of n rows (n, n_terms) settle of their covariance with the points."""
+        return [self._factors(codes[rows]) for rows in _chunks(len(codes))]
+
+    def _factors(
+        self, codes: NDArray[np.int32]
+    ) -> tuple[NDArray[np.float32], list[NDArray[np.float32]], NDArray[np.int64]]:
+        """By kind of row: covariance that does not fade, factors of those that do; kinds."""
         used = [*self.tables, *(j for f in self.fading for j in f.terms)]
-        key = np.zeros(len(part), dtype=np.int64)
+        key = np.zeros(len(codes), dtype=np.int64)
         for j in used:
-            key = key * (int(part.codes[:, j].max()) + 2) + part.codes[:, j] + 1
+            key = key * (int(codes[:, j].max()) + 2) + codes[:, j] + 1
         _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-        kinds = part.codes[first]
+        kinds = codes[first]
 
         def sums(terms: tuple[int, ...], points: NDArray[np.int32]) -> NDArray[np.float32]:
             out = np.zeros((len(kinds), len(self.alpha)), dtype=np.float32)
-            for j, codes in zip(terms, points, strict=True):
-                out += (kinds[:, j][:, None] == codes[None, :]) * self.variance[j]
+            for j, mine in zip(terms, points, strict=True):
+                out += (kinds[:, j][:, None] == mine[None, :]) * self.variance[j]
             return out
 
-        covariance = sums(tuple(self.tables), self.flat_codes)[inverse]
-        for fading, correlation in zip(self.fading, correlations, strict=True):
-            level = sums(fading.terms, fading.codes)[inverse]
-            covariance += (level + fading.shared) * correlation
-        return np.asarray(covariance.max(axis=1))
+        factors = [sums(f.terms, f.codes) + f.shared for f in self.fading]
+        return sums(tuple(self.tables), self.flat_codes), factors, inverse
+
+
+def _chunks(n: int) -> list[slice]:
+    return [slice(start, start + CHUNK_ROWS) for start in range(0, n, CHUNK_ROWS)]

@@ -30,7 +30,7 @@ def repair_quantiles(q: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArr
     Returns:
         The sorted quantiles and which rows crossed, (n,).
     """
-    crossed = (np.diff(q, axis=1) < 0).any(axis=1)
+    crossed = (q[:, 1:] < q[:, :-1]).any(axis=1)
     return np.sort(q, axis=1), np.asarray(crossed)
 
 

@@ -27,6 +27,8 @@ NEAR_SIMILARITY = 0.6
 # Share of a class's variance that the site's own rows must have taken away before the question
 # counts as measured at this site.
 INFORMED_SHARE = 0.75
+_FEW_OF_SITE = "few rows of this site near this question"
+_NONE_OF_SITE = "no row of this site yet: the interval is that of an unseen source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,67 +146,67 @@ class Envelope:
             informed: share of the variance that the site's own rows took away (n,).
         """
         told = np.zeros(frame.n) if informed is None else informed
-        violations: list[list[str]] = [[] for _ in range(frame.n)]
+        violations = self._violations(frame)
+        names, new_model, new_era = frame.fixed(self, lambda: self._news(frame))
+        rows = zip(
+            violations, names, new_model, new_era, similarity.tolist(), told.tolist(),
+            (-np.log(np.maximum(similarity, 1e-6))).tolist(),
+            strict=True,
+        )  # fmt: skip
+        verdicts = []
+        for out, name, is_new_model, is_new_era, alike, share, distance in rows:
+            reasons: tuple[str, ...] = ()
+            known_here = share >= INFORMED_SHARE
+            if name == "source" and not known_here:
+                reasons = (_FEW_OF_SITE if share > 0 else _NONE_OF_SITE,)
+            if is_new_model and not known_here:
+                reasons += ("no row of this model",)
+            if is_new_era:
+                reasons += ("no row of this engine version",)
+            sparse = alike < SPARSE_SIMILARITY and not known_here
+            if sparse:
+                reasons += ("few measured rows near this question",)
+            near = name == SEEN and alike >= NEAR_SIMILARITY
+            confidence: Confidence = "medium"
+            if out or sparse:
+                confidence = "low"
+            elif (near or known_here) and not is_new_era:
+                confidence = "high"
+            verdicts.append(SupportVerdict(not out, out, name, distance, confidence, reasons))
+        return verdicts
+
+    def _violations(self, frame: Frame) -> list[tuple[str, ...]]:
+        """The axes of each row that are out, in words, in the order of ``AXES``."""
+        found: list[tuple[str, ...]] = [()] * frame.n
         for axis in AXES:
             if axis.category:
                 known = set(self.levels[axis.name])
-                out = [level not in known for level in frame.levels[axis.category]]
-                rows = np.flatnonzero(np.asarray(out)[frame.codes[axis.category]])
-                for i in rows.tolist():
-                    level = frame.levels[axis.category][frame.codes[axis.category][i]]
-                    violations[i].append(f"{axis.name} '{level}' has no measured row")
+                levels = frame.levels[axis.category]
+                out = [level not in known for level in levels]
+                if any(out):
+                    codes = frame.codes[axis.category]
+                    for i in np.flatnonzero(np.asarray(out)[codes]).tolist():
+                        found[i] += (f"{axis.name} '{levels[codes[i]]}' has no measured row",)
                 continue
             low, high = self.ranges[axis.name]
             values, stated = _axis_values(frame, axis.column)
             outside = (values < low * 0.999) | (values > high * 1.001)
             for i in np.flatnonzero(stated & outside).tolist():
-                violations[i].append(
-                    f"{axis.name} {values[i]:,.0f} {axis.unit} is outside the measured "
-                    f"{low:,.0f} to {high:,.0f}"
-                )
+                said = f"{axis.name} {values[i]:,.0f} {axis.unit}"
+                found[i] += (f"{said} is outside the measured {low:,.0f} to {high:,.0f}",)
+        return found
+
+    def _news(self, frame: Frame) -> tuple[list[str], list[bool], list[bool]]:
+        """Of each row: its novelty class, and whether its model and its engine's era are new."""
+        new = []
+        for category, known in (
+            ("model", set(self.novelty["model"])),
+            ("engine_era", set(self.engine_eras)),
+        ):
+            levels = [level not in known for level in frame.levels[category]]
+            new.append(np.asarray(levels)[frame.codes[category]].tolist())
         novelty = novelty_of(frame, self.novelty)
-        known_models = set(self.novelty["model"])
-        new_model = np.asarray([m not in known_models for m in frame.levels["model"]])[
-            frame.codes["model"]
-        ]
-        new_era = np.asarray([e not in self.engine_eras for e in frame.levels["engine_era"]])[
-            frame.codes["engine_era"]
-        ]
-        verdicts = []
-        for i in range(frame.n):
-            name = CLASS_NAMES[novelty[i]]
-            reasons = []
-            known_here = told[i] >= INFORMED_SHARE
-            if name == "source" and not known_here:
-                reasons.append(
-                    "few rows of this site near this question"
-                    if told[i] > 0
-                    else "no row of this site yet: the interval is that of an unseen source"
-                )
-            if new_model[i] and not known_here:
-                reasons.append("no row of this model")
-            if new_era[i]:
-                reasons.append("no row of this engine version")
-            sparse = similarity[i] < SPARSE_SIMILARITY and not known_here
-            if sparse:
-                reasons.append("few measured rows near this question")
-            near = name == SEEN and similarity[i] >= NEAR_SIMILARITY
-            confidence: Confidence = "medium"
-            if violations[i] or sparse:
-                confidence = "low"
-            elif (near or known_here) and not new_era[i]:
-                confidence = "high"
-            verdicts.append(
-                SupportVerdict(
-                    supported=not violations[i],
-                    violations=tuple(violations[i]),
-                    novelty=name,
-                    distance=float(-np.log(max(similarity[i], 1e-6))),
-                    confidence=confidence,
-                    reasons=tuple(reasons),
-                )
-            )
-        return verdicts
+        return [CLASS_NAMES[i] for i in novelty.tolist()], new[0], new[1]
 
     def evidence(self, frame: Frame, k: int) -> list[Evidence]:
         """The ``k`` measured arms nearest to the single question of ``frame``, nearest first."""

@@ -131,11 +131,15 @@ class FeatureSpace:
         """
         if numeric is None:
             numeric = numeric_features(frame, physics)
+        kept, one_hot = frame.fixed(self, lambda: self._one_hot(frame))
+        return np.concatenate([numeric[:, kept], one_hot], axis=1)
+
+    def _one_hot(self, frame: Frame) -> tuple[list[int], NDArray[np.float32]]:
+        """Numeric features that are not withheld, and the one-hot columns, float32 (n, width)."""
         kept = [j for j, f in enumerate(FEATURES) if f.name not in self.withheld]
         width = sum(len(names) for names in self.levels.values())
-        out = np.zeros((frame.n, len(kept) + width), dtype=np.float32)
-        out[:, : len(kept)] = numeric[:, kept]
-        start = len(kept)
+        out = np.zeros((frame.n, width), dtype=np.float32)
+        start = 0
         for category in ONE_HOT:
             index = {name: i + start for i, name in enumerate(self.levels[category])}
             at = np.asarray([index.get(name, -1) for name in frame.levels[category]])
@@ -143,7 +147,7 @@ class FeatureSpace:
             rows = np.flatnonzero(column >= 0)
             out[rows, column[rows]] = 1.0
             start += len(index)
-        return out
+        return kept, out
 
 
 def numeric_features(frame: Frame, physics: Physics) -> NDArray[np.float32]:

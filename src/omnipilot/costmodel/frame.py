@@ -6,9 +6,9 @@ the categories. Everything in the cost model takes a frame and returns arrays of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from omnipilot.domain.model import ModelArch
     from omnipilot.domain.precision import PrecisionSpec
     from omnipilot.domain.scenario import Scenario
+
+Made = TypeVar("Made")
 
 # Prompt tokens assumed where a source does not give them (ML.ENERGY tasks): typical lengths of the
 # named public prompt sets, image and video tokens included.
@@ -189,13 +191,17 @@ class Frame:
     """n scenarios as columns.
 
     ``columns`` maps a name to a float64 array (n,); ``codes`` maps a category to int64 (n,), into
-    ``levels`` of that category (strings).
+    ``levels`` of that category (strings). ``kept`` holds what :meth:`fixed` made, None in a frame
+    that is asked once.
     """
 
     n: int
     columns: dict[str, NDArray[np.float64]]
     codes: dict[str, NDArray[np.int64]]
     levels: dict[str, tuple[str, ...]]
+    kept: dict[tuple[int, str], tuple[object, object]] | None = field(
+        default=None, compare=False, repr=False
+    )
 
     def __getitem__(self, name: str) -> NDArray[np.float64]:
         """Column by name, float64 (n,)."""
@@ -204,6 +210,32 @@ class Frame:
     def category(self, name: str) -> NDArray[np.str_]:
         """Category values as strings (n,)."""
         return np.asarray(self.levels[name])[self.codes[name]]
+
+    def under(self, prompt_tokens: float, output_tokens: float, concurrency: float) -> Frame:
+        """The same arms, all under one load, every quantity of it above 0.
+
+        What :meth:`fixed` keeps is shared with this frame and all others made of it.
+        """
+        load = {
+            "prompt_tokens": prompt_tokens, "prompt_known": 1.0,
+            "output_tokens": max(output_tokens, 1.0), "output_known": 1.0,
+            "concurrency": concurrency, "concurrency_known": 1.0,
+        }  # fmt: skip
+        columns = self.columns | {name: np.full(self.n, value) for name, value in load.items()}
+        if "saturated" in self.levels["mode"]:
+            saturated = self.category("mode") == "saturated"
+            columns["max_num_seqs"] = np.where(saturated, concurrency, columns["max_num_seqs"])
+        return replace(self, columns=columns)
+
+    def fixed(self, owner: object, make: Callable[[], Made], what: str = "") -> Made:
+        """What ``owner`` makes of the arms alone, whatever their load; made once where kept."""
+        if self.kept is None:
+            return make()
+        found = self.kept.get((id(owner), what))
+        # The owner is kept too: the identity of one that has gone may become another's.
+        if found is None or found[0] is not owner:
+            found = self.kept[id(owner), what] = (owner, make())
+        return cast("Made", found[1])
 
     def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Frame:
         """Rows selected by ``index``; levels are kept."""

@@ -52,6 +52,10 @@ def training_levels(frame: Frame) -> dict[str, tuple[str, ...]]:
 
 def novelty_of(frame: Frame, levels: dict[str, tuple[str, ...]]) -> NDArray[np.int64]:
     """Index into ``NOVELTY`` of each row (n,): the first class whose level is new."""
+    return frame.fixed(levels, lambda: _novelty(frame, levels))
+
+
+def _novelty(frame: Frame, levels: dict[str, tuple[str, ...]]) -> NDArray[np.int64]:
     out = np.full(frame.n, len(NOVELTY) - 1, dtype=np.int64)
     for i in reversed(range(len(NOVELTY) - 1)):
         category = NOVELTY[i].category

@@ -116,8 +116,10 @@ def evaluate(  # noqa: PLR0915 - one closed form, read from top to bottom
     Returns:
         Logs of every target and the terms they were made of.
     """
-    theta = {name: np.exp(log_theta[:, j]) for j, name in enumerate(PARAMETER_NAMES)}
     f = frame
+    theta = f.fixed(
+        log_theta, lambda: {n: np.exp(log_theta[:, j]) for j, n in enumerate(PARAMETER_NAMES)}
+    )
     n_gpus, layers = f["n_gpus"], f["layers"]
     isl, osl = f["prompt_tokens"], f["output_tokens"]
     link = np.where(n_gpus > 1, f["link"], 1.0)

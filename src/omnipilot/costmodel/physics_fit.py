@@ -93,7 +93,7 @@ class PhysicsParameters:
 
     def evaluate(self, frame: Frame) -> Physics:
         """The prior for n scenarios."""
-        return evaluate(frame, self.log_theta(frame))
+        return evaluate(frame, frame.fixed(self, lambda: self.log_theta(frame)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from omnipilot.costmodel.bundle import load_bundle
 from omnipilot.costmodel.envelope import Evidence
 from omnipilot.costmodel.frame import build_frame
 from omnipilot.domain.prediction import TargetPrediction
+from omnipilot.domain.scenario import ScenarioGroup, SharedLoad
 from omnipilot.domain.targets import TARGET_BY_NAME
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from omnipilot.costmodel.fitted import Answers, FittedModel
+    from omnipilot.costmodel.frame import Frame
     from omnipilot.domain.prediction import Source, SupportVerdict
     from omnipilot.domain.scenario import Scenario
 
@@ -33,9 +36,6 @@ class Prediction:
     """
 
     _answers: Answers
-    _columns: dict[str, tuple[list[list[float]], str, Source, list[bool]]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
 
     @property
     def values(self) -> dict[str, NDArray[np.float64]]:
@@ -59,24 +59,25 @@ class Prediction:
 
     def target_prediction(self, i: int, name: str) -> TargetPrediction:
         """One target of scenario ``i``."""
-        column = self._columns.get(name)
-        if column is None:  # lists are read ten times faster than arrays
-            column = self._columns[name] = (
-                self.values[name].tolist(), TARGET_BY_NAME[name].unit, self.source[name],
-                self.crossed[name].tolist(),
-            )  # fmt: skip
-        rows, unit, source, crossed = column
-        q10, q50, q90, lower, upper = rows[i]
-        return TargetPrediction(q10, q50, q90, lower, upper, unit, source, crossed[i])
+        q10, q50, q90, lower, upper = self.values[name][i].tolist()
+        crossed = bool(self.crossed[name][i])
+        unit, source = TARGET_BY_NAME[name].unit, self.source[name]
+        return TargetPrediction(q10, q50, q90, lower, upper, unit, source, crossed)
 
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """A loaded bundle. ``version`` names it; ``card`` tells what it was fitted on."""
+    """A loaded bundle. ``version`` names it; ``card`` tells what it was fitted on.
+
+    ``frames`` holds the columns of groups of scenarios for as long as the groups are there.
+    """
 
     fitted: FittedModel
     card: dict[str, Any]
     version: str
+    frames: WeakKeyDictionary[ScenarioGroup, Frame] = field(
+        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
+    )
 
     @classmethod
     def load(cls, folder: Path) -> CostModel:
@@ -89,7 +90,19 @@ class CostModel:
 
     def predict(self, scenarios: Sequence[Scenario]) -> Prediction:
         """Answer n scenarios on every target."""
-        return Prediction(self.fitted.predict(build_frame(scenarios)))
+        return Prediction(self.fitted.predict(self._frame(scenarios)))
+
+    def _frame(self, scenarios: Sequence[Scenario]) -> Frame:
+        """Columns of n scenarios; of a group asked before, only its load is new."""
+        if not isinstance(scenarios, SharedLoad):
+            return build_frame(scenarios)
+        if not scenarios.is_told:
+            return build_frame(scenarios[:])
+        frame = self.frames.get(scenarios.group)
+        if frame is None:
+            frame = replace(build_frame(scenarios[:]), kept={})
+            self.frames[scenarios.group] = frame
+        return frame.under(scenarios.prompt_tokens, scenarios.output_tokens, scenarios.concurrency)
 
     def evidence(self, scenario: Scenario, k: int = 5) -> list[Evidence]:
         """The ``k`` measured arms nearest to a scenario, nearest first."""

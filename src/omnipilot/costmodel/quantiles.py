@@ -43,19 +43,21 @@ class Forest:
     def predict(self, x: NDArray[np.float32]) -> NDArray[np.float64]:
         """Sum of the trees, (n, n_outputs), for features (n, n_features)."""
         n_trees, depth = self.features.shape
-        out = np.tile(self.bias, (len(x), 1))
+        out = np.empty((len(x), len(self.bias)))
+        out[:] = self.bias
         if n_trees == 0:
             return out
         flat = self.leaves.reshape(-1, self.leaves.shape[2])
-        base = (np.arange(n_trees, dtype=np.int64) << depth)[None, :]
+        first = np.arange(n_trees, dtype=np.int64) << depth
         for start in range(0, len(x), CHUNK_ROWS):
             rows = x[start : start + CHUNK_ROWS]
-            index = np.zeros((len(rows), n_trees), dtype=np.int64)
+            index = first
             for j in range(depth):
-                index |= (rows[:, self.features[:, j]] > self.thresholds[:, j]).astype(
-                    np.int64
-                ) << j
-            out[start : start + CHUNK_ROWS] += flat[base + index].sum(axis=1, dtype=np.float64)
+                above = rows.take(self.features[:, j], axis=1) > self.thresholds[:, j]
+                index = index + (above.view(np.int8) << j)
+            # Trees first: their sum then runs over whole rows of memory.
+            leaves = flat.take(index.T, axis=0).astype(np.float64)
+            out[start : start + CHUNK_ROWS] += leaves.sum(axis=0)
         return out
 
 

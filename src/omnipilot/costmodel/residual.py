@@ -145,8 +145,17 @@ class GaussianLayer:
         """
         ready = self._prepared()
         present = [s for s in frame.levels["source"] if s != GLOBAL and s in self.blocks]
-        inputs = self.levels.inputs(places, None if present else GLOBAL_TERMS)
-        out, most = ready[GLOBAL].mean(inputs, similarity=similarity)
+        terms = None if present else GLOBAL_TERMS
+        codes = frame.fixed(self, lambda: self.levels.inputs(places, terms).codes)
+        inputs = KernelInputs(codes, places.workload, places.physics)
+        shared = ready[GLOBAL]
+        out, most = shared.mean(
+            inputs,
+            levels=frame.fixed(shared, lambda: shared.level_sums(codes)),
+            nearness=frame.fixed(shared, lambda: shared.nearness(codes), "nearness")
+            if similarity
+            else None,
+        )
         for source in present:
             rows = np.flatnonzero(frame.codes["source"] == frame.levels["source"].index(source))
             if len(rows):
