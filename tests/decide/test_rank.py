@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from omnipilot.decide import (
     rank,
     recommend,
 )
+from omnipilot.decide.candidate import columns_of
 from omnipilot.decide.rank import confidence_of
 from omnipilot.domain import Arm, InfeasibleArm, Slo
 
@@ -302,3 +304,21 @@ def test_an_unmeasured_arm_wins_only_by_its_lower_utility(arms: list[Candidate])
         assert ranked[0].utility.lower_usd > max(supported)
     if supported and ranked[0].support.supported:
         assert ranked[0].utility.total_usd == max(supported)
+
+
+@given(n=st.integers(1, 9), top=st.integers(1, 9), seed=st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_the_first_arms_are_told_alike_whether_the_others_are_told_or_not(
+    n: int, top: int, seed: int
+) -> None:
+    rng = random.Random(seed)  # noqa: S311 - no secret
+    arms = [
+        candidate(
+            f"kind-{i}", supported=rng.random() < 0.6, spread=rng.choice((1.0, 2.0)),
+            aggregate_tokens_per_s=rng.choice((1e3, 1e4, 2e4)),
+        )
+        for i in range(n)
+    ]  # fmt: skip
+    every = rank(request(), arms, ECONOMICS)
+    assert rank(request(), arms, ECONOMICS, top=top) == every[:top]
+    assert rank(request(), arms, ECONOMICS, columns=columns_of(arms)) == every

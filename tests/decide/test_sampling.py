@@ -98,3 +98,10 @@ def test_stacking_keeps_arms_in_order_with_quantiles_then_interval() -> None:
 
 def test_stacking_no_arms_gives_empty_tables() -> None:
     assert stack_predictions([])["ttft_p50_s"].shape == (0, 5)
+
+
+def test_a_target_is_drawn_alike_whichever_others_are_drawn() -> None:
+    every = sample_log_targets(predictions())
+    some = sample_log_targets(predictions(), only=("power_mean_w", "cold_start_s"))
+    assert some.keys() == {"power_mean_w", "cold_start_s"}
+    assert all(some[name].tobytes() == every[name].tobytes() for name in some)

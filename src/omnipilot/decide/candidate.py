@@ -9,9 +9,12 @@ import numpy as np
 
 from omnipilot.decide.economics import ArmCosts
 from omnipilot.decide.priors import DEFAULT_SUCCESS
+from omnipilot.decide.sampling import stack_predictions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
 
     from omnipilot.domain import Arm, FitVerdict, SupportVerdict, TargetPrediction
 
@@ -33,11 +36,28 @@ class Candidate:
     launch_success: float = DEFAULT_SUCCESS
 
 
-def costs_of(candidates: Sequence[Candidate]) -> ArmCosts:
-    """Costs of all candidates as arrays (n_arms,)."""
-    return ArmCosts(
-        n_gpus=np.array([float(c.arm.tensor_parallel) for c in candidates]),
-        price_usd_per_gpu_h=np.array([c.price_usd_per_gpu_h for c in candidates]),
-        wait_h=np.array([c.wait_h for c in candidates]),
-        launch_success=np.array([c.launch_success for c in candidates]),
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What candidates are compared by, a row a candidate.
+
+    ``predictions`` has an array (n_arms, 5) of q10, q50, q90, lower, upper for each sampled target;
+    ``supported`` tells which are inside what was measured (n_arms,).
+    """
+
+    predictions: Mapping[str, npt.NDArray[np.float64]]
+    costs: ArmCosts
+    supported: npt.NDArray[np.bool_]
+
+
+def columns_of(candidates: Sequence[Candidate]) -> Columns:
+    """The columns of candidates that are at hand one by one."""
+    return Columns(
+        predictions=stack_predictions([c.targets for c in candidates]),
+        costs=ArmCosts(
+            n_gpus=np.array([float(c.arm.tensor_parallel) for c in candidates]),
+            price_usd_per_gpu_h=np.array([c.price_usd_per_gpu_h for c in candidates]),
+            wait_h=np.array([c.wait_h for c in candidates]),
+            launch_success=np.array([c.launch_success for c in candidates]),
+        ),
+        supported=np.array([c.support.supported for c in candidates], dtype=bool),
     )

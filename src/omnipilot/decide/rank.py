@@ -11,20 +11,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from omnipilot.decide.candidate import costs_of
+import numpy as np
+
+from omnipilot.decide.candidate import columns_of
 from omnipilot.decide.economics import DecisionWeights, for_request
 from omnipilot.decide.fallback import demanded_kv_tokens, precision_rank
 from omnipilot.decide.rationale import Scored, why_it_loses, why_it_wins
 from omnipilot.decide.refusal import abstain
-from omnipilot.decide.sampling import DEFAULT_SAMPLES, stack_predictions
+from omnipilot.decide.sampling import DEFAULT_SAMPLES
 from omnipilot.decide.utility import evaluate_utility
 from omnipilot.domain import RankedArm, Recommendation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from omnipilot.decide.candidate import Candidate
+    import numpy.typing as npt
+
+    from omnipilot.decide.candidate import Candidate, Columns
     from omnipilot.decide.economics import Economics
+    from omnipilot.decide.utility import UtilityTable
     from omnipilot.domain import InfeasibleArm, ServingRequest
     from omnipilot.domain.prediction import Confidence
 
@@ -53,35 +58,35 @@ def confidence_of(candidate: Candidate, economics: Economics) -> Confidence:
     return candidate.support.confidence
 
 
-def order_of(scored: Sequence[Scored]) -> tuple[list[int], set[int]]:
+def order_of(
+    candidates: Sequence[Candidate], table: UtilityTable, supported: npt.NDArray[np.bool_]
+) -> tuple[list[int], frozenset[int]]:
     """Indices best first, and those that are not trusted to beat the best supported arm.
 
     Ties are settled by support, fewer GPUs, the lower hourly price, precision order, then name.
     """
-    mixed = any(s.candidate.support.supported for s in scored)
-
-    def counted_usd(arm: Scored) -> float:
-        terms = arm.terms
-        doubted = mixed and not arm.candidate.support.supported
-        return min(terms.lower_usd, terms.total_usd) if doubted else terms.total_usd
+    counted = table.total_usd
+    if supported.any():
+        counted = np.where(supported, counted, np.minimum(table.lower_usd, counted))
+    values = (-counted).tolist()
 
     def key(i: int) -> tuple[float, bool, int, float, int, str]:
-        arm = scored[i].candidate.arm
+        arm = candidates[i].arm
         return (
-            -counted_usd(scored[i]),
-            not scored[i].candidate.support.supported,
+            values[i],
+            not supported[i],
             arm.tensor_parallel,
-            scored[i].usd_per_h,
+            table.usd_per_h[i],
             precision_rank(arm.precision),
             arm.label,
         )
 
-    indices = sorted(range(len(scored)), key=key)
-    best_supported = next(
-        (place for place, i in enumerate(indices) if scored[i].candidate.support.supported), None
-    )
+    # The whole key is made where there are ties to settle only.
+    ties = len(set(values)) < len(values)
+    indices = sorted(range(len(candidates)), key=key if ties else values.__getitem__)
+    best_supported = next((place for place, i in enumerate(indices) if supported[i]), None)
     after = indices[best_supported:] if best_supported is not None else ()
-    return indices, {i for i in after if not scored[i].candidate.support.supported}
+    return indices, frozenset(i for i in after if not supported[i])
 
 
 def rank(
@@ -90,6 +95,9 @@ def rank(
     economics: Economics,
     weights: DecisionWeights | None = None,
     n_samples: int = DEFAULT_SAMPLES,
+    *,
+    columns: Columns | None = None,
+    top: int | None = None,
 ) -> tuple[RankedArm, ...]:
     """Feasible arms, best first, each with its utility, confidence and reason.
 
@@ -99,31 +107,34 @@ def rank(
         economics: prices and limits; the request's hours and its own limits replace them.
         weights: weight of each term; all 1 by default.
         n_samples: joint draws of the utility.
+        columns: of the candidates, where they are at hand: then a candidate is looked at one by
+            one only where it is told of.
+        top: arms to tell of; all are compared whatever it is, and told where None.
 
     Returns:
-        One entry a candidate; empty where there is none.
+        One entry a candidate, or the first ``top`` of them; empty where there is none.
     """
     if not candidates:
         return ()
     weights = weights or DecisionWeights()
     economics = for_request(economics, request)
-    table = evaluate_utility(
-        stack_predictions([c.targets for c in candidates]),
-        costs_of(candidates),
-        economics,
-        weights,
-        n_samples,
-    )
-    scored = [
-        Scored(c, table.terms(i), float(table.usd_per_h[i]), float(table.slo_violation_prob[i]))
-        for i, c in enumerate(candidates)
-    ]
-    order, untrusted = order_of(scored)
-    best = scored[order[0]]
-    supported_exist = any(c.support.supported for c in candidates)
+    columns = columns or columns_of(candidates)
+    table = evaluate_utility(columns.predictions, columns.costs, economics, weights, n_samples)
+    order, untrusted = order_of(candidates, table, columns.supported)
+
+    def scored(i: int) -> Scored:
+        return Scored(
+            candidates[i],
+            table.terms(i),
+            float(table.usd_per_h[i]),
+            float(table.slo_violation_prob[i]),
+        )
+
+    best = scored(order[0])
+    supported_exist = bool(columns.supported.any())
     ranked = []
-    for i in order:
-        arm = scored[i]
+    for i in order[:top]:
+        arm = best if i == order[0] else scored(i)
         rationale = (
             why_it_wins(best, len(candidates), request, supported_exist=supported_exist)
             if arm is best
@@ -154,6 +165,8 @@ def recommend(
     *,
     model_version: str = "",
     max_num_seqs: int = 0,
+    columns: Columns | None = None,
+    top: int | None = None,
 ) -> Recommendation:
     """Ranked arms, with an abstention and its fallback where none of them is supported.
 
@@ -168,6 +181,8 @@ def recommend(
         weights: weight of each term; all 1 by default.
         model_version: digest of the cost model's bundle.
         max_num_seqs: the engine's limit of running sequences, 0 for none; for the fallback.
+        columns: as for :func:`rank`.
+        top: arms to tell of; all where None.
 
     Returns:
         The recommendation.
@@ -176,7 +191,7 @@ def recommend(
     return Recommendation(
         request=request,
         model_version=model_version,
-        ranked=rank(request, candidates, economics, weights),
+        ranked=rank(request, candidates, economics, weights, columns=columns, top=top),
         infeasible=tuple(infeasible),
         abstention=abstain(candidates, demand, request),
     )

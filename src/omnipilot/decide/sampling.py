@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -90,10 +90,24 @@ def copula_normals(n_samples: int = DEFAULT_SAMPLES) -> FloatArray:
     return normals
 
 
+@lru_cache(maxsize=8)
+def _pieces(n_samples: int) -> FloatArray:
+    """What a draw is a product with: the lower and the upper part of each normal, and 1.
+
+    Read-only, (n_targets, 3, n_samples).
+    """
+    z = copula_normals(n_samples)
+    pieces: FloatArray = np.stack((np.minimum(z, 0.0), np.maximum(z, 0.0), np.ones_like(z)), axis=1)
+    pieces.setflags(write=False)
+    return pieces
+
+
 def sample_log_targets(
-    predictions: Mapping[str, FloatArray], n_samples: int = DEFAULT_SAMPLES
+    predictions: Mapping[str, FloatArray],
+    n_samples: int = DEFAULT_SAMPLES,
+    only: Collection[str] = SAMPLED_TARGETS,
 ) -> dict[str, FloatArray]:
-    """Draw the logarithms of all decision targets jointly.
+    """Draw the logarithms of decision targets jointly.
 
     Limits are compared in log space, so that only what enters a formula is exponentiated. The
     median of a draw is q50 and its 10 and 90 % points are the conformal lower and upper.
@@ -102,31 +116,47 @@ def sample_log_targets(
         predictions: for each name of ``SAMPLED_TARGETS`` an array (n_arms, 5) of q10, q50, q90,
             lower, upper in the target's unit.
         n_samples: number of draws.
+        only: targets to draw; the draws of each are the same whichever others are drawn.
 
     Returns:
-        For each sampled target an array (n_arms, n_samples) of natural logarithms; those of
+        For each target of ``only`` an array (n_arms, n_samples) of natural logarithms; those of
         fractions are at most 0.
 
     Raises:
         ValueError: a target is missing, or an array has a wrong shape or a value that is not
             finite or negative.
     """
+    logs = np.log(np.maximum(_checked(predictions)[:, :, [1, 3, 4]], _TINY))
+    middle = logs[:, :, 0]
+    widths = np.stack(
+        (
+            np.maximum(middle - logs[:, :, 1], 0.0) / Z90,
+            np.maximum(logs[:, :, 2] - middle, 0.0) / Z90,
+            middle,
+        ),
+        axis=2,
+    )
     draws: dict[str, FloatArray] = {}
-    for name, z in zip(SAMPLED_TARGETS, copula_normals(n_samples), strict=True):
+    for name, factors, pieces in zip(SAMPLED_TARGETS, widths, _pieces(n_samples), strict=True):
+        if name in only:
+            drawn: FloatArray = factors @ pieces
+            draws[name] = np.minimum(drawn, 0.0, out=drawn) if name in FRACTIONS else drawn
+    return draws
+
+
+def _checked(predictions: Mapping[str, FloatArray]) -> FloatArray:
+    """The predictions of all sampled targets, (n_targets, n_arms, 5)."""
+    for name in SAMPLED_TARGETS:
         if name not in predictions:
             raise ValueError(f"no predictions of {name}")
-        table = predictions[name]
-        if table.ndim != 2 or table.shape[1] != 5:
+        if predictions[name].ndim != 2 or predictions[name].shape[1] != 5:
             raise ValueError(f"predictions of {name} must have shape (n_arms, 5)")
-        if not (np.isfinite(table).all() and (table >= 0).all()):
-            raise ValueError(f"predictions of {name} must be finite and at least 0")
-        log_middle, log_lower, log_upper = np.log(np.maximum(table[:, [1, 3, 4]], _TINY)).T
-        below = np.maximum(log_middle - log_lower, 0.0) / Z90
-        above = np.maximum(log_upper - log_middle, 0.0) / Z90
-        pieces = np.vstack((np.minimum(z, 0.0), np.maximum(z, 0.0), np.ones_like(z)))
-        drawn: FloatArray = np.column_stack((below, above, log_middle)) @ pieces
-        draws[name] = np.minimum(drawn, 0.0, out=drawn) if name in FRACTIONS else drawn
-    return draws
+    tables = np.stack([predictions[name] for name in SAMPLED_TARGETS])
+    sound = np.isfinite(tables) & (tables >= 0)
+    if not sound.all():
+        name = SAMPLED_TARGETS[int(np.argmin(sound.all(axis=(1, 2))))]
+        raise ValueError(f"predictions of {name} must be finite and at least 0")
+    return tables
 
 
 def stack_predictions(
