@@ -2,53 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, overload
 
-from omnipilot.advisor.engine import fit_question, verdict_of, with_engine_parameters
-from omnipilot.advisor.fitting import default_utilization_frac
+import numpy as np
+
+from omnipilot.advisor.arm_sheet import sheet_of
+from omnipilot.advisor.engine import with_engine_parameters
 from omnipilot.advisor.outlook import Outlook
-from omnipilot.advisor.placing import no_place, place
+from omnipilot.advisor.placing import costs_of, no_place, place
 from omnipilot.advisor.question import Advice
 from omnipilot.advisor.site_runs import site_runs
-from omnipilot.advisor.turning import price_turning_points, value_turning_points
-from omnipilot.catalog.engines import engine_name, parse_engine_version
-from omnipilot.decide.arms import enumerate_arms
-from omnipilot.decide.candidate import Candidate
+from omnipilot.catalog.engines import engine_name
+from omnipilot.decide.candidate import Candidate, Columns
 from omnipilot.decide.economics import Economics
 from omnipilot.decide.fallback import FALLBACK_RULE
 from omnipilot.decide.profiles import apply_profile
 from omnipilot.decide.rank import recommend
 from omnipilot.decide.refusal import nothing_fits
-from omnipilot.domain import (
-    TARGET_NAMES,
-    Abstention,
-    Arm,
-    FitVerdict,
-    InfeasibleArm,
-    RankedArm,
-    Recommendation,
-    Scenario,
-)
+from omnipilot.decide.sampling import SAMPLED_TARGETS
+from omnipilot.domain import TARGET_NAMES, Abstention
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from omnipilot.advisor.advisor import Advisor
+    from omnipilot.advisor.arm_sheet import ArmSheet
     from omnipilot.advisor.placing import Placed
+    from omnipilot.advisor.predictor import Predictions
     from omnipilot.advisor.question import Question
-    from omnipilot.domain import GpuSpec, ModelArch, ServingRequest
+    from omnipilot.decide.economics import ArmCosts
+    from omnipilot.domain import GpuSpec, Recommendation, ServingRequest, TargetPrediction
 
 # Fields of a question that replace a setting of the site.
 _OVERRIDES: Final = ("electricity_usd_per_kwh", "wait_cost_usd_per_h", "slo_penalty_usd_per_h")
 
 
-def advise(advisor: Advisor, question: Question) -> Advice:
+def advise(advisor: Advisor, question: Question, top: int | None = None) -> Advice:
     """Answer one question; see :meth:`omnipilot.advisor.Advisor.advise`."""
     model = advisor.resolve_model(
         question.request.model_id, question.model_config, allow_fetch=question.allow_fetch
     )
     engine = engine_name(question.request.engine)
     request = replace(question.request, model_id=model.model_id, engine=engine)
-    outlook = Outlook(advisor.cluster(question), request, advisor.settings.launch_success_prob)
+    site = advisor.settings
+    outlook = Outlook(advisor.cluster(question), request, site.launch_success_prob)
     gpus = _gpus(advisor, question, outlook)
     economics, weights = apply_profile(
         question.profile,
@@ -56,100 +55,139 @@ def advise(advisor: Advisor, question: Question) -> Advice:
         value_per_token_usd=question.value_per_token_usd,
         weights=question.weights,
     )
-    by_kind = {gpu.kind: gpu for gpu in gpus}
-    arms = enumerate_arms(
-        model,
-        gpus,
-        lambda kind: outlook.gpus_per_node(kind) or advisor.settings.gpus_per_node(by_kind[kind]),
-        only_precisions=[advisor.catalog.precision(p).name for p in question.precisions],
-        engine=engine,
-        memory_utilization_frac=default_utilization_frac(engine, request.engine_version),
-    )
-    judged = [(arm, verdict_of(fit_question(advisor, arm, request, model))) for arm in arms.arms]
-    refused = [(arm, fit) for arm, fit in judged if fit.verdict != "fits"]
-    cannot = (
-        *arms.ruled_out,
-        *(InfeasibleArm(arm, fit.reason_code, fit.reason) for arm, fit in refused),
-    )
-    starting = _candidates(
-        advisor, request, model, [(arm, fit) for arm, fit in judged if fit.verdict == "fits"]
-    )
+    sheet = sheet_of(
+        advisor, request, model, gpus,
+        {gpu.kind: outlook.gpus_per_node(gpu.kind) or site.gpus_per_node(gpu) for gpu in gpus},
+        [advisor.catalog.precision(p).name for p in question.precisions],
+    )  # fmt: skip
+    predictions = _predictions(advisor, sheet, request)
 
     def ranking(placed: Placed) -> Recommendation:
+        candidates, columns = _compared(sheet, predictions, placed, question)
         return recommend(
-            request,
-            _as_given(placed.candidates, question),
-            (*cannot, *placed.homeless),
-            economics,
-            weights,
-            model_version=advisor.model.version,
-        )
+            request, candidates, (*sheet.cannot, *placed.homeless), economics, weights,
+            model_version=advisor.model.version, columns=columns, top=top,
+        )  # fmt: skip
 
-    placed = place(outlook, starting, by_kind)
+    placed = place(outlook, sheet)
     recommendation = ranking(placed)
-    first = [placed.arms[r.arm] for r in recommendation.ranked]
-    if question.ask_starts and outlook.ask(first):
-        placed = place(outlook, starting, by_kind)
-        recommendation = ranking(placed)
+    if question.ask_starts:
+        first = [placed.arms[r.arm] for r in recommendation.ranked]
+        if outlook.ask(first):
+            placed = place(outlook, sheet)
+            recommendation = ranking(placed)
     if not recommendation.ranked and placed.homeless:
         recommendation = replace(recommendation, abstention=no_place(placed.homeless))
     elif not recommendation.ranked:
-        memory = {gpu.kind: gpu.memory_gib for gpu in gpus}
-        reason = nothing_fits(model.model_id, refused, memory, request.context_tokens)
+        reason = nothing_fits(
+            model.model_id, sheet.refused, sheet.memory_gib, request.context_tokens
+        )
         recommendation = replace(
             recommendation, abstention=Abstention(reason, (), FALLBACK_RULE, None)
         )
     recommendation = with_engine_parameters(advisor, recommendation, model)
-    contenders = _contenders(recommendation)
-    prices = {gpu.kind: advisor.settings.price_usd_per_gpu_h(gpu) for gpu in gpus}
     return Advice(
         recommendation=recommendation,
         model=model,
         economics=economics,
         weights=weights,
+        prices_usd_per_gpu_h=sheet.prices_usd_per_gpu_h,
         assumptions=_assumptions(advisor, recommendation, economics, gpus, placed),
-        turning_points=(
-            *value_turning_points(contenders, economics.value_per_token_usd, weights),
-            *price_turning_points(contenders, prices, economics.duration_h, weights),
-        ),
         site_runs=site_runs(advisor, model),
         cluster=outlook.report(placed.arms),
     )
 
 
-def _as_given(candidates: tuple[Candidate, ...], question: Question) -> tuple[Candidate, ...]:
-    """Candidates with the waits and chances that an earlier advice had, where it is asked again."""
-    if not question.given:
-        return candidates
-    return tuple(
-        replace(c, wait_h=given[0], launch_success=given[1])
-        for c in candidates
-        for given in [question.given.get(c.arm.label)]
-        if given is not None
+def _predictions(advisor: Advisor, sheet: ArmSheet, request: ServingRequest) -> Predictions | None:
+    """What the cost model says of the arms that start; None where there is none."""
+    if not sheet.starting:
+        return None
+    return advisor.model.predict(
+        sheet.scenarios.under(
+            prompt_tokens=float(request.prompt_tokens),
+            output_tokens=float(request.output_tokens),
+            concurrency=float(request.concurrency),
+            max_model_len=request.context_tokens,
+        )
     )
 
 
-def scenario_of(advisor: Advisor, arm: Arm, request: ServingRequest, model: ModelArch) -> Scenario:
-    """The question to the cost model that an arm of a request poses."""
-    return Scenario(
-        model=model,
-        gpu=advisor.catalog.gpu(arm.gpu_kind),
-        precision=advisor.catalog.precision(arm.precision),
-        n_gpus=arm.tensor_parallel,
-        prompt_tokens=float(request.prompt_tokens),
-        output_tokens=float(request.output_tokens),
-        concurrency=float(request.concurrency),
-        mode="online",
-        engine=arm.engine,
-        engine_version=request.engine_version or _latest_version(arm.engine),
-        memory_utilization_frac=arm.memory_utilization_frac,
-        max_model_len=request.context_tokens,
-    )
+class _Targets(Mapping[str, "TargetPrediction"]):
+    """Every target of one arm; each is made when it is looked at."""
+
+    __slots__ = ("_predictions", "_row")
+
+    def __init__(self, predictions: Predictions, row: int) -> None:
+        self._predictions = predictions
+        self._row = row
+
+    def __getitem__(self, name: str) -> TargetPrediction:
+        if name not in TARGET_NAMES:
+            raise KeyError(name)
+        return self._predictions.target_prediction(self._row, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(TARGET_NAMES)
+
+    def __len__(self) -> int:
+        return len(TARGET_NAMES)
 
 
-def _latest_version(engine: str) -> str:
-    """The engine's newest known version: what a launch without a stated version runs."""
-    return ".".join(str(part) for part in parse_engine_version("", engine).version)
+class _Candidates(Sequence[Candidate]):
+    """Some of the arms of a sheet; each is made when it is looked at."""
+
+    def __init__(
+        self, sheet: ArmSheet, rows: Sequence[int], predictions: Predictions, costs: ArmCosts
+    ) -> None:
+        self._sheet = sheet
+        self._rows = rows
+        self._predictions = predictions
+        self._costs = costs
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Candidate: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Candidate]: ...
+    def __getitem__(self, index: int | slice) -> Candidate | list[Candidate]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        row = self._rows[index]
+        arm, fit = self._sheet.starting[row]
+        return Candidate(
+            arm=arm,
+            fit=fit,
+            targets=_Targets(self._predictions, row),
+            support=self._predictions.support[row],
+            price_usd_per_gpu_h=self._sheet.prices_usd_per_gpu_h[arm.gpu_kind],
+            wait_h=float(self._costs.wait_h[index]),
+            launch_success=float(self._costs.launch_success[index]),
+        )
+
+
+def _compared(
+    sheet: ArmSheet, predictions: Predictions | None, placed: Placed, question: Question
+) -> tuple[Sequence[Candidate], Columns | None]:
+    """The arms to compare, one by one and as columns.
+
+    They have the waits and chances that an earlier advice had, where that is asked again.
+    """
+    rows, costs = placed.rows, placed.costs
+    if question.given:
+        labels = {i: sheet.starting[i][0].label for i in rows}
+        rows = tuple(i for i in rows if labels[i] in question.given)
+        costs = costs_of(sheet, rows, [question.given[labels[i]] for i in rows])
+    if predictions is None or not rows:
+        return (), None
+    every = len(rows) == len(sheet.starting)
+    values = {
+        name: predictions.values[name] if every else predictions.values[name][list(rows)]
+        for name in SAMPLED_TARGETS
+    }
+    supported = np.array([predictions.support[i].supported for i in rows], dtype=bool)
+    return _Candidates(sheet, rows, predictions, costs), Columns(values, costs, supported)
 
 
 def _gpus(advisor: Advisor, question: Question, outlook: Outlook) -> tuple[GpuSpec, ...]:
@@ -182,46 +220,6 @@ def _economics(advisor: Advisor, question: Question, request: ServingRequest) ->
     )
     said = {name: getattr(question, name) for name in _OVERRIDES}
     return replace(economics, **{name: v for name, v in said.items() if v is not None})
-
-
-def _candidates(
-    advisor: Advisor,
-    request: ServingRequest,
-    model: ModelArch,
-    starting: list[tuple[Arm, FitVerdict]],
-) -> list[Candidate]:
-    if not starting:
-        return []
-    out = advisor.model.predict([scenario_of(advisor, arm, request, model) for arm, _ in starting])
-    return [
-        Candidate(
-            arm=arm,
-            fit=fit,
-            targets={name: out.target_prediction(i, name) for name in TARGET_NAMES},
-            support=out.support[i],
-            price_usd_per_gpu_h=advisor.settings.price_usd_per_gpu_h(
-                advisor.catalog.gpu(arm.gpu_kind)
-            ),
-        )
-        for i, (arm, fit) in enumerate(starting)
-    ]
-
-
-def _contenders(recommendation: Recommendation) -> list[RankedArm]:
-    """Arms that compete with the winner on equal terms: as well supported, and not ahead of it.
-
-    An arm that is listed last because it was not measured may be worth more on paper.
-    """
-    ranked = recommendation.ranked
-    if not ranked:
-        return []
-    best = ranked[0]
-    return [
-        arm
-        for arm in ranked
-        if (arm.support.supported or not best.support.supported)
-        and arm.utility.total_usd <= best.utility.total_usd
-    ]
 
 
 def _assumptions(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from omnipilot.advisor.kept import Kept
 from omnipilot.catalog import Catalog
 from omnipilot.settings import Settings, check_home, default_home
 
@@ -12,13 +13,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from omnipilot.advisor.arm_sheet import ArmSheet
     from omnipilot.advisor.cluster_now import ClusterNow
     from omnipilot.advisor.digest import Digest
     from omnipilot.advisor.predict import Batch
     from omnipilot.advisor.predictor import Predictor
     from omnipilot.advisor.question import Advice, Explanation, Launch, Question
     from omnipilot.domain import FitVerdict, ModelArch
+    from omnipilot.domain.scenario import ScenarioGroup
     from omnipilot.store import ImportReport, StoreStats
+
+
+# Kept of earlier questions: judged arms by model and context length (some 100 KiB each), and arms
+# as the cost model sees them (1 MiB with what it keeps beside them).
+MOST_SHEETS: Final = 128
+MOST_GROUPS: Final = 32
 
 
 class Advisor:
@@ -35,6 +44,8 @@ class Advisor:
         self.home = home
         self._model = model
         self._cluster: tuple[object, ClusterNow] | None = None
+        self.sheets: Kept[ArmSheet] = Kept(MOST_SHEETS)
+        self.groups: Kept[ScenarioGroup] = Kept(MOST_GROUPS)
 
     @classmethod
     def open(cls, home: Path | None = None) -> Advisor:
@@ -128,8 +139,12 @@ class Advisor:
             return refresh_digest(self.home, now_s=now_s, site=self.settings)
         return read_digest(self.home, now_s=now_s, site=self.settings)[0]
 
-    def advise(self, question: Question) -> Advice:
+    def advise(self, question: Question, *, top: int | None = None) -> Advice:
         """Rank the arms of a request.
+
+        Args:
+            question: the request, with the wishes for the decision.
+            top: arms to tell of, best first; all are compared whatever it is, and told where None.
 
         Raises:
             UsageError: an unknown model, GPU kind, precision, engine, profile or term.
@@ -137,7 +152,7 @@ class Advisor:
         """
         from omnipilot.advisor.advising import advise  # noqa: PLC0415 - NumPy takes 0.1 s
 
-        return advise(self, question)
+        return advise(self, question, top)
 
     def explain(self, question: Question) -> Explanation:
         """Rank the arms of a request and gather the grounds.

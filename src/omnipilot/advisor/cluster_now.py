@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 from omnipilot.advisor.cluster_gpus import GpuNaming, name_gpus
 from omnipilot.advisor.digest import Digest, read_digest
@@ -13,9 +14,12 @@ from omnipilot.decide.shield import ShieldRules, build_shield
 from omnipilot.domain import ToolError
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
     from pathlib import Path
 
     from omnipilot.advisor.advisor import Advisor
+    from omnipilot.advisor.arm_sheet import ArmSheet
+    from omnipilot.advisor.placing import Placed
     from omnipilot.domain.cluster import ClusterState, StartEstimate
 
 __all__ = ["ClusterNow", "observe"]
@@ -38,6 +42,7 @@ class ClusterNow:
         now_s: when the advice was asked for.
         timeout_s: longest wait for further answers of Slurm's: what the first ones left of it.
         starts: what ``sbatch --test-only`` said, by partition, scheduler's kind, GPUs and limit.
+        placed: arms asked about, where they would run, and what else that rests on.
     """
 
     view: ClusterView | None
@@ -47,6 +52,9 @@ class ClusterNow:
     now_s: float
     timeout_s: float
     starts: dict[tuple[str, str, int, float], StartEstimate] = field(default_factory=dict)
+    placed: WeakKeyDictionary[ArmSheet, tuple[Hashable, Placed]] = field(
+        default_factory=WeakKeyDictionary, repr=False, compare=False
+    )
 
     @property
     def age_s(self) -> float:

@@ -70,10 +70,7 @@ def with_engine_parameters(
     )
     abstention = recommendation.abstention
     if abstention is not None and abstention.fallback is not None and abstention.probe:
-        lacks = next(
-            (r.engine_parameters.needs for r in ranked
-             if r.arm == abstention.fallback and r.engine_parameters), "",
-        )  # fmt: skip
+        lacks = parameters_of(advisor, abstention.fallback, request, model).needs
         if lacks:
             # Without it the command of the probe would be refused.
             probe = f"{abstention.probe}; --checkpoint must name {lacks}"

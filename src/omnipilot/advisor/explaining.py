@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from omnipilot.advisor.advising import advise, scenario_of
+from omnipilot.advisor.advising import advise
+from omnipilot.advisor.arm_sheet import scenario_of
 from omnipilot.advisor.question import Explanation, LoadChange
 from omnipilot.domain import UsageError
 from omnipilot.store.evidence import one_reading, site_evidence

@@ -15,7 +15,7 @@ from omnipilot.decide.queue_plan import PlannedQueue
 from omnipilot.decide.waits import WaitEstimate, WaitEvidence, estimate_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Hashable, Iterable
 
     from omnipilot.advisor.cluster_now import ClusterNow
     from omnipilot.decide.placement import ClusterView, Place
@@ -184,6 +184,17 @@ class Outlook:
             notes=now.notes,
             arms=arms,
         )
+
+    @property
+    def now(self) -> ClusterNow:
+        """What is known of the cluster."""
+        return self._now
+
+    @property
+    def grounds(self) -> Hashable:
+        """What outlooks rest on beside the arms and what is known of the cluster."""
+        limit_s = self.limit_s if self._now.view is not None else 0.0
+        return limit_s, self._default_success, len(self._now.starts)
 
     def _start(self, place: Place) -> StartEstimate | None:
         key = (place.partition, place.gpu, place.n_gpus, self.limit_s)

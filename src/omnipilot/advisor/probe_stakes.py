@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from omnipilot.advisor.advising import scenario_of
+from omnipilot.advisor.arm_sheet import scenario_of
 from omnipilot.costmodel.envelope import AXES
 from omnipilot.costmodel.frame import build_frame
 from omnipilot.costmodel.heads import HEADS

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from omnipilot.advisor.turning import contenders, price_turning_points, value_turning_points
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -78,19 +80,28 @@ class Launch:
 class Advice:
     """The recommendation with what it rests on.
 
-    ``assumptions`` are sentences; ``turning_points`` are the values that would change the winner;
-    ``site_runs`` are what the site itself has measured of the model; ``cluster`` is what was known
-    of the cluster.
+    ``prices_usd_per_gpu_h`` are by GPU kind; ``assumptions`` are sentences; ``site_runs`` are what
+    the site itself has measured of the model; ``cluster`` is what was known of the cluster.
     """
 
     recommendation: Recommendation
     model: ModelArch
     economics: Economics
     weights: DecisionWeights
+    prices_usd_per_gpu_h: Mapping[str, float]
     assumptions: tuple[str, ...]
-    turning_points: tuple[TurningPoint, ...]
     site_runs: tuple[SiteRuns, ...] = ()
     cluster: ClusterReport | None = None
+
+    @property
+    def turning_points(self) -> tuple[TurningPoint, ...]:
+        """The values at which another of the ranked arms would win."""
+        arms = contenders(self.recommendation.ranked)
+        value, hours = self.economics.value_per_token_usd, self.economics.duration_h
+        return (
+            *value_turning_points(arms, value, self.weights),
+            *price_turning_points(arms, self.prices_usd_per_gpu_h, hours, self.weights),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from omnipilot.decide.economics import DecisionWeights
     from omnipilot.domain import Arm, RankedArm
@@ -44,6 +44,22 @@ def _line(arm: RankedArm, value_per_token_usd: float, weights: DecisionWeights) 
     earned = weights.serving_value * terms.serving_value_usd
     earned -= weights.kv_saturation * terms.kv_saturation_usd
     return _Line(arm, earned / value_per_token_usd, earned - terms.total_usd)
+
+
+def contenders(ranked: Sequence[RankedArm]) -> list[RankedArm]:
+    """Arms that compete with the winner on equal terms: as well supported, and not ahead of it.
+
+    An arm that was not measured may be worth more on paper than where it is listed.
+    """
+    if not ranked:
+        return []
+    best = ranked[0]
+    return [
+        arm
+        for arm in ranked
+        if (arm.support.supported or not best.support.supported)
+        and arm.utility.total_usd <= best.utility.total_usd
+    ]
 
 
 def value_turning_points(
@@ -82,7 +98,7 @@ def value_turning_points(
 
 def price_turning_points(
     arms: Sequence[RankedArm],
-    price_usd_per_gpu_h: dict[str, float],
+    price_usd_per_gpu_h: Mapping[str, float],
     duration_h: float,
     weights: DecisionWeights,
     limit: int = 3,

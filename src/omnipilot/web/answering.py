@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from omnipilot.advisor.answer_data import advice_data
+from omnipilot.advisor.kept import Kept
 from omnipilot.web.problems import ProblemError
 
 if TYPE_CHECKING:
@@ -24,37 +23,12 @@ if TYPE_CHECKING:
     from omnipilot.web.metrics import Metrics
     from omnipilot.web.snapshot import Keeper, Snapshot
 
-__all__ = ["Kept", "Service", "outcome_of"]
+__all__ = ["Service", "outcome_of"]
 
 Result = TypeVar("Result")
 # Advice answers in milliseconds, the rest may take seconds: a slow one must not hold up the quick.
-_WORKERS: Final = {"quick": 2, "slow": 1}
+_WORKERS: Final = {"quick": 1, "slow": 1}
 _KEPT_ANSWERS: Final = 128
-
-
-class Kept:
-    """The answers asked for last, by what was asked; safe to use from several threads."""
-
-    def __init__(self, most: int = _KEPT_ANSWERS) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        self._items: OrderedDict[Hashable, object] = OrderedDict()
-
-    def get(self, key: Hashable) -> object | None:
-        """A kept answer; None where there is none."""
-        with self._lock:
-            found = self._items.get(key)
-            if found is not None:
-                self._items.move_to_end(key)
-            return found
-
-    def put(self, key: Hashable, value: object) -> None:
-        """Keep an answer; the one not asked for longest goes."""
-        with self._lock:
-            self._items[key] = value
-            self._items.move_to_end(key)
-            while len(self._items) > self._most:
-                self._items.popitem(last=False)
 
 
 @dataclass
@@ -76,7 +50,7 @@ class Service:
     metrics: Metrics
     journal: Journal
     clock: Callable[[], float]
-    kept: Kept = field(default_factory=Kept)
+    kept: Kept[object] = field(default_factory=lambda: Kept(_KEPT_ANSWERS))
     _pools: dict[str, ThreadPoolExecutor] = field(default_factory=dict)
 
     async def run(self, work: Callable[..., Result], *args: object, slow: bool = False) -> Result:
@@ -121,11 +95,8 @@ class Service:
         key = ("json", snapshot.serial, top, *_key(question))
         found = self.kept.get(key)
         if found is None:
-            advice = self.advice(snapshot, question)
-            if top is not None:
-                ranked = advice.recommendation.ranked[:top]
-                shown = replace(advice.recommendation, ranked=ranked)
-                advice = replace(advice, recommendation=shown)
+            advice = snapshot.advisor.advise(question, top=top)
+            self._count(advice)
             found = msgspec.json.encode(advice_data(advice))
             self.kept.put(key, found)
         else:

@@ -215,7 +215,7 @@ def _what_if(call: _Call) -> dict[str, Any]:
 
 
 def _evidence(call: _Call) -> dict[str, Any]:
-    from omnipilot.advisor.advising import scenario_of  # noqa: PLC0415 - next to its use
+    from omnipilot.advisor.arm_sheet import scenario_of  # noqa: PLC0415 - next to its use
 
     advice, advisor = call.advice(), call.snapshot.advisor
     arm = find_arm(advice, call.query.get("arm", ""))
