@@ -21,6 +21,7 @@ from omnipilot.web.answering import Service
 from omnipilot.web.app import make_app
 from omnipilot.web.journal import Journal, JournalHandler
 from omnipilot.web.limits import Limits
+from omnipilot.web.memory import settle_memory
 from omnipilot.web.metrics import Metrics
 from omnipilot.web.snapshot import Keeper
 from omnipilot.web.tokens import TokenFile
@@ -152,6 +153,7 @@ def serve(options: ServeOptions) -> None:
         # The first snapshot before the port opens: an unusable folder is one line, not a service
         # that answers nothing.
         service.keeper.start()
+        settle_memory()
         with _listen(options.host, options.port) as listener:
             _announce(service, options, listener)
             _run(service, options, listener)
@@ -173,6 +175,7 @@ def serve(options: ServeOptions) -> None:
             for _ in range(1, options.workers)
         ]
         _announce(first, settled, listeners[0])
+        settle_memory()
 
         def work(i: int) -> None:
             for other in (*listeners[:i], *listeners[i + 1 :]):
