@@ -325,7 +325,7 @@ def test_pages_work_without_scripts(known: tuple[Site, str], opened: Callable[..
     page.get_by_label("Concurrent requests").fill("200")
     page.get_by_label("Context").fill("4096")
     page.get_by_role("button", name="Ask").click()
-    assert page.get_by_role("heading", name="Take ").is_visible()
+    page.get_by_role("heading", name="Take ").wait_for()
     assert page.get_by_role("button", name="Copy link").count() == 0
 
 

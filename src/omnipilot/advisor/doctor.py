@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
     from omnipilot.advisor.advisor import Advisor
 
-__all__ = ["CHECKS", "STATES", "CheckResult", "Surroundings", "examine"]
+__all__ = ["CHECKS", "CheckResult", "Surroundings", "examine"]
 
 State = Literal["ok", "warning", "failed", "skipped"]
-STATES: Final[tuple[State, ...]] = ("ok", "warning", "failed", "skipped")
 
 _DAY_S: Final = 86_400.0
 PRICES_YEAR: Final = 2025  # of settings_defaults.toml

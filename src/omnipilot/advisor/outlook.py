@@ -87,11 +87,6 @@ class Outlook:
         self._plans: dict[tuple[str, str, int, int], PlannedQueue] = {}
         self._homes: dict[tuple[str, int], tuple[Place, WaitEstimate] | NoPlace] = {}
 
-    @property
-    def is_live(self) -> bool:
-        """Whether the cluster's state is known."""
-        return self._now.view is not None
-
     def kinds(self) -> tuple[str, ...]:
         """GPU kinds that the cluster has."""
         view = self._now.view

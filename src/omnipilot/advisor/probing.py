@@ -134,7 +134,7 @@ def probe_order(
     )
     return LaunchOrder(
         question=replace(report.question, request=request),
-        arm=f"{arm.gpu_kind}:{arm.tensor_parallel}:{arm.precision}",
+        arm=arm.key,
         bench=True,
         num_prompts=option.num_prompts,
         stop_after_bench=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -13,8 +14,9 @@ if TYPE_CHECKING:
     from omnipilot.domain import Arm, FitVerdict, RankedArm, ServingRequest
 
 __all__ = [
-    "THROUGHPUT", "age_words", "arm_line", "cluster_lines", "fit_lines", "headline", "number",
-    "request_line", "seconds", "site_line", "support_lines", "turning_sentence", "usd",
+    "THROUGHPUT", "age_words", "arm_line", "cluster_lines", "fit_lines", "headline",
+    "marked_seconds", "moment", "number", "request_line", "seconds", "site_line", "support_lines",
+    "turning_sentence", "usd",
 ]  # fmt: skip
 
 THROUGHPUT: Final = "aggregate_tokens_per_s"
@@ -43,6 +45,17 @@ def seconds(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return "-"
     return f"{number(value * 1e3)} ms" if value < 1 else f"{number(value)} s"
+
+
+def marked_seconds(arm: RankedArm, target: str) -> str:
+    """An arm's median time, with an asterisk where no row was measured."""
+    found = arm.targets[target]
+    return f"{seconds(found.q50)}{'*' if found.source == 'prior' else ''}"
+
+
+def moment(at_s: float | None) -> str:
+    """A moment in UTC to the minute, "" where there is none."""
+    return "" if at_s is None else time.strftime("%Y-%m-%d %H:%M", time.gmtime(at_s))
 
 
 def request_line(request: ServingRequest) -> str:

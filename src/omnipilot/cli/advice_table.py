@@ -12,9 +12,9 @@ from omnipilot.advisor.words import (
     arm_line,
     cluster_lines,
     headline,
+    marked_seconds,
     number,
     request_line,
-    seconds,
     site_line,
     turning_sentence,
     usd,
@@ -57,17 +57,12 @@ def _cells(place: int, arm: RankedArm, duration_h: float) -> tuple[str, ...]:
         arm.arm.label,
         number(target.q50),
         f"{number(target.lower)} to {number(target.upper)}",
-        _marked(arm, "ttft_p50_s"),
-        _marked(arm, "tpot_p50_s"),
+        marked_seconds(arm, "ttft_p50_s"),
+        marked_seconds(arm, "tpot_p50_s"),
         usd(arm.usd_per_h),
         usd(arm.utility.total_usd / duration_h),
         arm.confidence,
     )
-
-
-def _marked(arm: RankedArm, name: str) -> str:
-    target = arm.targets[name]
-    return f"{seconds(target.q50)}{'*' if target.source == 'prior' else ''}"
 
 
 def emit_ranking(advice: Advice, top: int) -> None:

@@ -67,15 +67,13 @@ def list_(home: Path | None, form: str) -> int:
 
 
 def _row(m: ModelEntry) -> list[str]:
+    from omnipilot.cli import output  # noqa: PLC0415 - keeps --help quick
+
     return [
         m.version + (" (answers)" if m.answers else ""), m.kind, f"{m.rows:,}", f"{m.site_rows:,}",
         "-" if m.mape is None else f"{m.mape:.1%}",
-        "-" if m.coverage is None else f"{m.coverage:.1%}", _when(m.fitted_s), m.verdict,
+        "-" if m.coverage is None else f"{m.coverage:.1%}", output.moment(m.fitted_s), m.verdict,
     ]  # fmt: skip
-
-
-def _when(at_s: float | None) -> str:
-    return "" if at_s is None else time.strftime("%Y-%m-%d %H:%M", time.gmtime(at_s))
 
 
 @models.command()
@@ -132,7 +130,7 @@ def _emit_site(card: dict[str, Any], entries: list[Entry]) -> None:
     if entries:
         output.emit_heading("Ledger")
         output.emit_lines(
-            f"{_when(e.at_s)} {e.event}: {e.facts.get('reason', '')}" for e in entries
+            f"{output.moment(e.at_s)} {e.event}: {e.facts.get('reason', '')}" for e in entries
         )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from omnipilot.advisor.answer_data import plain
-from omnipilot.advisor.words import number, seconds, usd
+from omnipilot.advisor.words import moment, number, seconds, usd
 from omnipilot.cli.visible import cell as text_cell
 from omnipilot.cli.visible import escaped, visible
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "WIDTH_WITHOUT_TERMINAL", "Column", "choose", "emit_csv", "emit_heading", "emit_json",
-    "emit_lines", "emit_table", "number", "plain", "progress", "seconds", "usd",
+    "emit_lines", "emit_table", "moment", "number", "plain", "progress", "seconds", "usd",
 ]  # fmt: skip
 
 WIDTH_WITHOUT_TERMINAL = 110

@@ -65,7 +65,7 @@ def probe_of(candidate: Candidate, request: ServingRequest) -> str:
         f"concurrency {request.concurrency:,} on {arm.label}, about {max(seconds / 60.0, 1.0):.0f} "
         f"min, bring in what is out ({axes}): omnipilot launch --model {request.model_id} "
         f"--concurrency {request.concurrency} --context {request.context_tokens} "
-        f"--arm {arm.gpu_kind}:{arm.tensor_parallel}:{arm.precision} --bench --stop-after-bench "
+        f"--arm {arm.key} --bench --stop-after-bench "
         "--submit, then omnipilot fit"
     )
 

@@ -20,6 +20,11 @@ class Arm:
         """Short form for tables, e.g. ``2x h100-80 fp8``."""
         return f"{self.tensor_parallel}x {self.gpu_kind} {self.precision}"
 
+    @property
+    def key(self) -> str:
+        """As ``omnipilot launch --arm`` and addresses spell it, e.g. ``h100-80:2:fp8``."""
+        return f"{self.gpu_kind}:{self.tensor_parallel}:{self.precision}"
+
 
 @dataclass(frozen=True, slots=True)
 class StackFingerprint:

@@ -67,11 +67,6 @@ class ClusterNode:
         """Why it takes no new job, in a word or two; "" where it does."""
         return next((_CLOSED[state] for state in self.states if state in _CLOSED), "")
 
-    @property
-    def is_mixed(self) -> bool:
-        """Whether jobs hold some of it and leave some free."""
-        return "MIXED" in self.states
-
 
 @dataclass(frozen=True, slots=True)
 class Partition:

@@ -12,11 +12,11 @@ from omnipilot.advisor.words import THROUGHPUT, cluster_lines, headline, turning
 if TYPE_CHECKING:
     from omnipilot.advisor import Advice, Advisor, Question
     from omnipilot.advisor.outlook import ClusterReport
-    from omnipilot.domain import Arm, FitVerdict, RankedArm, TargetPrediction
+    from omnipilot.domain import FitVerdict, RankedArm, TargetPrediction
 
 __all__ = [
     "AdviceAnswer", "ArmAnswer", "ClusterAnswer", "ExplainAnswer", "FitAnswer", "Interval",
-    "LaunchAnswer", "ProbeAnswer", "ScriptAnswer", "advice_answer", "arm_text", "cluster_answer",
+    "LaunchAnswer", "ProbeAnswer", "ScriptAnswer", "advice_answer", "cluster_answer",
     "explain_answer", "fit_answer", "probe_answer",
 ]  # fmt: skip
 
@@ -138,11 +138,6 @@ class LaunchAnswer(BaseModel):
     notes: list[str]
 
 
-def arm_text(arm: Arm) -> str:
-    """An arm as ``omnipilot launch --arm`` takes it."""
-    return f"{arm.gpu_kind}:{arm.tensor_parallel}:{arm.precision}"
-
-
 def _interval(target: TargetPrediction) -> Interval:
     return Interval(
         median=target.q50, low=target.lower, high=target.upper, unit=target.unit,
@@ -152,7 +147,7 @@ def _interval(target: TargetPrediction) -> Interval:
 
 def _arm(ranked: RankedArm) -> ArmAnswer:
     return ArmAnswer(
-        arm=arm_text(ranked.arm),
+        arm=ranked.arm.key,
         gpu_kind=ranked.arm.gpu_kind,
         tensor_parallel=ranked.arm.tensor_parallel,
         precision=ranked.arm.precision,
@@ -177,7 +172,7 @@ def _fields(advice: Advice, top: int) -> dict[str, Any]:
         "recommended": abstention is None,
         "abstention": abstention.reason if abstention else "",
         "violations": list(abstention.violations) if abstention else [],
-        "fallback": arm_text(fallback) if fallback else "",
+        "fallback": fallback.key if fallback else "",
         "probe": abstention.probe if abstention else "",
         "ranked": [_arm(ranked) for ranked in recommendation.ranked[:top]],
         "n_ranked": len(recommendation.ranked),
@@ -232,12 +227,12 @@ def probe_answer(advisor: Advisor, question: Question) -> ProbeAnswer:
         reason=stop_words(report),
         probes=[
             PlannedProbe(
-                probe=report.option(p).probe.name, arm=arm_text(report.arm(p)),
+                probe=report.option(p).probe.name, arm=report.arm(p).key,
                 value_usd=p.voi_usd, cost_usd=p.cost_usd, node_hours=p.node_h,
             )
             for p in plan.probes
         ],
-        arm_without=arm_text(report.now),
+        arm_without=report.now.key,
         utility_usd_without=now_usd,
         utility_usd_with=now_usd + plan.gain_usd - plan.cost_usd,
     )  # fmt: skip

@@ -25,7 +25,6 @@ from omnipilot.mcp.answers import (
     ProbeAnswer,
     ScriptAnswer,
     advice_answer,
-    arm_text,
     cluster_answer,
     explain_answer,
     fit_answer,
@@ -168,7 +167,7 @@ def _add_script(server: MCPServer, site: Site) -> None:
                 checkpoint=checkpoint, image=image, bench=bench,
             )  # fmt: skip
             return ScriptAnswer(
-                arm=arm_text(prepared.spec.arm), script=prepared.script, notes=list(prepared.notes)
+                arm=prepared.spec.arm.key, script=prepared.script, notes=list(prepared.notes)
             )
 
 
@@ -189,7 +188,7 @@ def _add_launch(server: MCPServer, site: Site) -> None:
             )  # fmt: skip
             job_id = submit(save_launch(prepared))
             return LaunchAnswer(
-                job_id=job_id, run_id=prepared.spec.run_id, arm=arm_text(prepared.spec.arm),
+                job_id=job_id, run_id=prepared.spec.run_id, arm=prepared.spec.arm.key,
                 notes=list(prepared.notes),
             )  # fmt: skip
 

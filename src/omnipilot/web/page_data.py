@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shlex
-import time
 from typing import TYPE_CHECKING, Any, Final
 
-from omnipilot.advisor.words import age_words, usd
+from omnipilot.advisor.words import age_words, moment, usd
 from omnipilot.learn.ledger import EVENTS
 from omnipilot.web.svg import Scale, term_bar
 
@@ -87,11 +86,11 @@ def learning_view(
     return {
         "models": [
             (m.version, m.kind, m.answers, f"{m.rows:,}", f"{m.site_rows:,}", _share(m.mape),
-             _share(m.coverage), _when(m.fitted_s), m.verdict)
+             _share(m.coverage), moment(m.fitted_s), m.verdict)
             for m in models
         ],
         "ledger": [
-            (_when(e.at_s), e.event, EVENTS.get(e.event, ""), e.version or "shipped",
+            (moment(e.at_s), e.event, EVENTS.get(e.event, ""), e.version or "shipped",
              str(e.facts.get("reason", "")))
             for e in reversed(entries[-_MOST:])
         ],
@@ -106,10 +105,6 @@ def learning_view(
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
-
-
-def _when(at_s: float | None) -> str:
-    return "" if at_s is None else time.strftime("%Y-%m-%d %H:%M", time.gmtime(at_s))
 
 
 def gate_defaults(query: Mapping[str, str]) -> dict[str, Any]:
@@ -182,12 +177,8 @@ def script_data(
         "script": prepared.script,
         "folder": shlex.quote(str(prepared.run_dir)),
         "notes": prepared.notes,
-        "command": _command(question, key or _key(prepared.spec.arm), checkpoint, image, bench),
+        "command": _command(question, key or prepared.spec.arm.key, checkpoint, image, bench),
     }
-
-
-def _key(arm: Any) -> str:  # noqa: ANN401 - an arm
-    return f"{arm.gpu_kind}:{arm.tensor_parallel}:{arm.precision}"
 
 
 def _command(question: Question, key: str, checkpoint: str, image: str, bench: bool) -> str:

@@ -85,11 +85,6 @@ class Asked:
     texts: dict[str, str]
     errors: dict[str, str]
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing was asked."""
-        return not self.texts
-
     def link(self, path: str, **more: object) -> str:
         """An address that holds this request and more."""
         pairs = [(name, self.texts[name]) for name in _BY_NAME if name in self.texts]

@@ -17,7 +17,7 @@ from omnipilot.web.handlers import service_of
 from omnipilot.web.page_request import FIELDS, Asked, read_query
 from omnipilot.web.problems import ProblemError, problem_of
 from omnipilot.web.render import render
-from omnipilot.web.view_advice import SHOWN, arm_key, find_arm, ranking_view, result_view
+from omnipilot.web.view_advice import SHOWN, find_arm, ranking_view, result_view
 from omnipilot.web.view_more import (
     QUANTITIES,
     comparison_view,
@@ -187,7 +187,7 @@ def _ask(call: _Call) -> dict[str, Any]:
 def _compare(call: _Call) -> dict[str, Any]:
     advice = call.advice()
     view = comparison_view(advice, call.query.get("a", ""), call.query.get("b", ""))
-    keys = {f"key_{n}": arm_key(view[n].arm) if view[n] else "" for n in ("a", "b")}
+    keys = {f"key_{n}": view[n].arm.key if view[n] else "" for n in ("a", "b")}
     return {"view": view, "rows": call.rows(advice), **keys}
 
 
@@ -206,10 +206,10 @@ def _what_if(call: _Call) -> dict[str, Any]:
         asked = loads_of(question_of(narrowed, call.snapshot))
         view = what_if_view(
             [call.service.advice(call.snapshot, question) for question in asked],
-            arm_key(arm.arm), quantity, body.concurrency, advice.economics.kv_knee_frac,
+            arm.arm.key, quantity, body.concurrency, advice.economics.kv_knee_frac,
         )  # fmt: skip
     return {
-        "view": view, "rows": call.rows(advice), "key": arm_key(arm.arm) if arm else "",
+        "view": view, "rows": call.rows(advice), "key": arm.arm.key if arm else "",
         "quantities": QUANTITIES, "quantity": quantity,
     }  # fmt: skip
 
@@ -233,7 +233,7 @@ def _evidence(call: _Call) -> dict[str, Any]:
             context=float(request.prompt_tokens + request.output_tokens),
             same_model=own.__contains__,
         ),
-        "near": evidence_view(cells), "rows": call.rows(advice), "key": arm_key(arm.arm),
+        "near": evidence_view(cells), "rows": call.rows(advice), "key": arm.arm.key,
         "label": arm.arm.label,
     }  # fmt: skip
 

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["SCOPES", "TOKENS_NAME", "Scope", "TokenFile", "TokenRecord"]
+__all__ = ["TOKENS_NAME", "Scope", "TokenFile", "TokenRecord"]
 
 Scope = Literal["read", "write"]
-SCOPES: Final[tuple[Scope, ...]] = ("read", "write")
 TOKENS_NAME: Final = "tokens.json"
 _PREFIX: Final = "omp_"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")

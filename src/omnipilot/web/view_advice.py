@@ -11,6 +11,7 @@ from omnipilot.advisor.words import (
     arm_line,
     cluster_lines,
     fit_lines,
+    marked_seconds,
     number,
     seconds,
     site_line,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from omnipilot.domain import Arm, InfeasibleArm, RankedArm, TargetPrediction
 
 __all__ = [
-    "arm_key", "find_arm", "ranking_view", "refusals_view", "result_view", "span_of",
+    "find_arm", "ranking_view", "refusals_view", "result_view", "span_of",
     "waterfall_view",
 ]  # fmt: skip
 
@@ -43,15 +44,10 @@ _TERM_NAMES: Final = {
 _SCHEMES: Final = {"high": "good", "medium": "fair", "low": "poor"}
 
 
-def arm_key(arm: Arm) -> str:
-    """An arm as addresses and ``omnipilot launch --arm`` spell it."""
-    return f"{arm.gpu_kind}:{arm.tensor_parallel}:{arm.precision}"
-
-
 def find_arm(advice: Advice, key: str) -> RankedArm | None:
     """The ranked arm of a key; the best where it is empty or not there."""
     ranked = advice.recommendation.ranked
-    return next((r for r in ranked if arm_key(r.arm) == key), ranked[0] if ranked else None)
+    return next((r for r in ranked if r.arm.key == key), ranked[0] if ranked else None)
 
 
 def span_of(target: TargetPrediction) -> Span:
@@ -93,13 +89,13 @@ def ranking_view(ranked: Sequence[RankedArm], duration_h: float, most: int) -> l
         rows.append(
             Row(
                 place=place,
-                key=arm_key(arm.arm),
+                key=arm.arm.key,
                 label=arm.arm.label,
                 bar=interval_bar(span_of(tokens), scale, ""),
                 tokens=number(tokens.q50),
                 interval=interval,
-                ttft=_time(arm, "ttft_p50_s"),
-                tpot=_time(arm, "tpot_p50_s"),
+                ttft=marked_seconds(arm, "ttft_p50_s"),
+                tpot=marked_seconds(arm, "tpot_p50_s"),
                 usd_per_h=usd(arm.usd_per_h),
                 utility=usd(terms.total_usd / duration_h),
                 utility_interval=f"{number(terms.lower_usd / duration_h, 2)} to "
@@ -111,11 +107,6 @@ def ranking_view(ranked: Sequence[RankedArm], duration_h: float, most: int) -> l
             )
         )
     return rows
-
-
-def _time(arm: RankedArm, name: str) -> str:
-    target = arm.targets[name]
-    return f"{seconds(target.q50)}{'*' if target.source == 'prior' else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +189,11 @@ def figures_view(advice: Advice, arm: RankedArm) -> list[Figure]:
     figures = [
         Figure("Throughput", f"{number(tokens.q50)} tok/s",
                f"80 % interval {number(tokens.lower)} to {number(tokens.upper)}"),
-        Figure("Time to first token", _time(arm, "ttft_p50_s"), _interval(arm, "ttft_p50_s")),
-        Figure("Time per output token", _time(arm, "tpot_p50_s"), _interval(arm, "tpot_p50_s")),
+        *(
+            Figure(words, marked_seconds(arm, target), _interval(arm, target))
+            for words, target in (("Time to first token", "ttft_p50_s"),
+                                  ("Time per output token", "tpot_p50_s"))
+        ),
         Figure("Cost", f"{usd(arm.usd_per_h)} USD/h", "GPUs and electricity"),
         Figure("Utility", f"{usd(arm.utility.total_usd / hours)} USD/h",
                f"80 % interval {number(arm.utility.lower_usd / hours, 2)} to "
@@ -233,7 +227,7 @@ def result_view(advice: Advice, arm_wanted: str, most: int) -> dict[str, Any]:
         "request": recommendation.request,
         "advice": advice,
         "abstention": abstention,
-        "fallback_key": arm_key(abstention.fallback) if abstention and abstention.fallback else "",
+        "fallback_key": abstention.fallback.key if abstention and abstention.fallback else "",
         "n_ranked": len(ranked),
         "rows": ranking_view(ranked, advice.economics.duration_h, most),
         "refusals": refusals_view(recommendation.infeasible),
@@ -248,7 +242,7 @@ def result_view(advice: Advice, arm_wanted: str, most: int) -> dict[str, Any]:
     if chosen is not None:
         view |= {
             "chosen": chosen,
-            "chosen_key": arm_key(chosen.arm),
+            "chosen_key": chosen.arm.key,
             "is_best": chosen is ranked[0],
             "figures": figures_view(advice, chosen),
             "steps": waterfall_view(advice, chosen),

@@ -9,7 +9,7 @@ from omnipilot.advisor.words import number, seconds, usd
 from omnipilot.decide.utility import TERMS
 from omnipilot.domain import TARGET_BY_NAME
 from omnipilot.web.svg import Area, FanPoint, Scale, fan_chart, interval_bar, load_map, shade_of
-from omnipilot.web.view_advice import arm_key, find_arm, span_of
+from omnipilot.web.view_advice import find_arm, span_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -148,7 +148,7 @@ def what_if_view(
     """
     found = []
     for advice in advices:
-        arm = next((r for r in advice.recommendation.ranked if arm_key(r.arm) == key), None)
+        arm = next((r for r in advice.recommendation.ranked if r.arm.key == key), None)
         if arm is not None:
             found.append((advice.recommendation.request, arm, advice))
     if len(found) < 2:
