@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from omnipilot.cli import exits
+from omnipilot.cli.groups import CommandEntry, TableGroup
 from omnipilot.cli.visible import visible
 from omnipilot.domain.errors import OmniPilotError
 
@@ -22,14 +22,6 @@ if TYPE_CHECKING:
 _ALLOCATIONS_A_COLLECTION: Final = 100_000
 _LONG_LIVED: Final = frozenset({"serve", "mcp"})
 _BUG: Final = 1000  # inside this module only: the process exits with ERROR
-
-
-class CommandEntry(NamedTuple):
-    """Where a command lives and the line that ``omnipilot --help`` shows for it."""
-
-    module: str
-    attribute: str
-    summary: str
 
 
 COMMANDS: Final[dict[str, CommandEntry]] = {
@@ -83,43 +75,10 @@ COMMANDS: Final[dict[str, CommandEntry]] = {
 }
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called, so that help stays quick."""
+class LazyGroup(TableGroup):
+    """All commands."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Command names in the order of the table."""
-        del ctx
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one command; None where there is none of that name."""
-        del ctx
-        entry = COMMANDS.get(cmd_name)
-        if entry is None:
-            return None
-        module = importlib.import_module(f"omnipilot.cli.{entry.module}")
-        command = getattr(module, entry.attribute)
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{entry.module}.{entry.attribute} is not a command")
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the first argument names; a misspelt one names close ones."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib  # noqa: PLC0415 - only a refusal needs it
-
-            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"say one of {', '.join(COMMANDS)}"
-            ctx.fail(f"no command '{args[0]}': {hint}")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands from the table, importing none of them."""
-        del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+    table = COMMANDS
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:

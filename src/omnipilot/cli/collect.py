@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import click
 
 from omnipilot.cli import exits
 from omnipilot.cli.collect_report import emit_report, exit_code
+from omnipilot.cli.groups import CommandEntry, TableGroup
 from omnipilot.cli.options import format_option, home_option, stack
 from omnipilot.collect.base import COLLECTORS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from omnipilot.collect.base import CollectorEntry
 
-# Commands with options of their own, "module:attribute" in this package by collector; every other
-# collector gets the command that reads files.
-OWN_COMMANDS: Final[dict[str, str]] = {
-    "sacct": "collect_sacct:sacct",
-    "dcgm": "collect_dcgm:dcgm",
+# Commands with options of their own, module and attribute by collector; every other collector gets
+# the command that reads files.
+OWN_COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "sacct": ("collect_sacct", "sacct"),
+    "dcgm": ("collect_dcgm", "dcgm"),
 }
 
 _context_options = stack(
@@ -43,37 +45,24 @@ _context_options = stack(
 )  # fmt: skip
 
 
-class CollectGroup(click.Group):
-    """One command a collector, built when it is called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Give the names in the order of the table."""
-        del ctx
-        return [_command_name(entry) for entry in COLLECTORS]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Build one command; None where there is none of that name."""
-        del ctx
-        entry = next((e for e in COLLECTORS if _command_name(e) == cmd_name), None)
-        if entry is None:
-            return None
-        if entry.name in OWN_COMMANDS:
-            module, attribute = OWN_COMMANDS[entry.name].split(":")
-            command = getattr(importlib.import_module(f"omnipilot.cli.{module}"), attribute)
-            if not isinstance(command, click.Command):
-                raise TypeError(f"{module}.{attribute} is not a command")
-            return command
-        return _files_command(entry)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands from the table."""
-        del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(_command_name(entry), entry.reads) for entry in COLLECTORS])
-
-
 def _command_name(entry: CollectorEntry) -> str:
     return entry.name.replace("_", "-")
+
+
+class CollectGroup(TableGroup):
+    """One command a collector; those that read files are built when they are called."""
+
+    table: ClassVar[Mapping[str, CommandEntry]] = {
+        _command_name(entry): CommandEntry(*OWN_COMMANDS.get(entry.name, ("", "")), entry.reads)
+        for entry in COLLECTORS
+    }
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Build or import one command; None where there is none of that name."""
+        entry = next((e for e in COLLECTORS if _command_name(e) == cmd_name), None)
+        if entry is None or entry.name in OWN_COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        return _files_command(entry)
 
 
 @click.group(cls=CollectGroup, invoke_without_command=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import click
 
 from omnipilot.cli import exits
+from omnipilot.cli.groups import CommandEntry, TableGroup
 from omnipilot.cli.options import Names, format_option, home_option
 from omnipilot.cli.threads import single_threaded_algebra
 from omnipilot.domain.targets import TARGET_NAMES
@@ -16,67 +16,38 @@ from omnipilot.domain.targets import TARGET_NAMES
 SPLITS = ("cell", "model", "family", "gpu", "source")
 
 
-class SubCommand(NamedTuple):
-    """Where a kind of evaluation lives and its line in ``omnipilot evaluate --help``."""
-
-    module: str
-    attribute: str
-    summary: str
-
-
-SUB_COMMANDS: Final[dict[str, SubCommand]] = {
-    "decision": SubCommand(
+SUB_COMMANDS: Final[dict[str, CommandEntry]] = {
+    "decision": CommandEntry(
         "evaluate_decision", "decision",
         "Compare the arm that we would take with the measured best one.",
     ),
-    "probes": SubCommand(
+    "probes": CommandEntry(
         "evaluate_probes", "probes",
         "Hide a model or GPU kind, probe, decide, and look at what was measured.",
     ),
-    "preference": SubCommand(
+    "preference": CommandEntry(
         "evaluate_preference", "preference",
         "Find the values of a token under which stated choices are the best ones.",
     ),
-    "all": SubCommand(
+    "all": CommandEntry(
         "evaluate_all", "everything",
         "Ask every question of the evaluation page and write the page.",
     ),
-    "longitudinal": SubCommand(
+    "longitudinal": CommandEntry(
         "evaluate_longitudinal", "longitudinal",
         "Replay measured rows month by month: does learning on make predictions better?",
     ),
-    "pilot": SubCommand(
+    "pilot": CommandEntry(
         "evaluate_pilot", "pilot",
         "Score recommendations for LLMs never measured by the method of LLM-Pilot.",
     ),
 }  # fmt: skip
 
 
-class EvaluateGroup(click.Group):
-    """Evaluations of other kinds than one target's errors, imported when called."""
+class EvaluateGroup(TableGroup):
+    """Evaluations of other kinds than one target's errors."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Give the names in the order of the table."""
-        del ctx
-        return list(SUB_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one command; None where there is none of that name."""
-        del ctx
-        entry = SUB_COMMANDS.get(cmd_name)
-        if entry is None:
-            return None
-        command = getattr(importlib.import_module(f"omnipilot.cli.{entry.module}"), entry.attribute)
-        if not isinstance(command, click.Command):
-            raise TypeError(f"{entry.module}.{entry.attribute} is not a command")
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands from the table, importing none of them."""
-        del ctx
-        if SUB_COMMANDS:
-            with formatter.section("Commands"):
-                formatter.write_dl([(name, e.summary) for name, e in SUB_COMMANDS.items()])
+    table = SUB_COMMANDS
 
 
 @click.group(cls=EvaluateGroup, invoke_without_command=True, subcommand_metavar="[COMMAND]")

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 from omnipilot.collect.columns import NUMBER_COLUMNS
 from omnipilot.collect.json_values import number_of
 from omnipilot.collect.lines import printable
+from omnipilot.collect.row_fault import RowFault
 from omnipilot.domain.targets import TARGET_BY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "MOST_FAILED_FRAC", "ResultFault", "checked_labels", "close", "count_of", "ordered",
+    "MOST_FAILED_FRAC", "checked_labels", "close", "count_of", "ordered",
     "status_of",
 ]  # fmt: skip
 
@@ -22,25 +23,17 @@ __all__ = [
 MOST_FAILED_FRAC: Final = 0.01
 
 
-class ResultFault(Exception):  # noqa: N818 - becomes a Rejection, never reaches a user as an error
-    """Why a result is no row."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        self.code = code
-        super().__init__(reason)
-
-
 def count_of(name: str, value: Any, most: float = 1e12) -> float:  # noqa: ANN401 - any JSON
     """Read a count of things.
 
     Raises:
-        ResultFault: missing, no number, negative, fractional or absurd.
+        RowFault: missing, no number, negative, fractional or absurd.
     """
     number = number_of(value)
     if number is None:
-        raise ResultFault(f"{name} missing", f"{name} is missing or no number")
+        raise RowFault(f"{name} missing", f"{name} is missing or no number")
     if not (0 <= number <= most and number.is_integer()):
-        raise ResultFault("out of range", f"{name} {printable(str(value))} is no count")
+        raise RowFault("out of range", f"{name} {printable(str(value))} is no count")
     return number
 
 
@@ -51,7 +44,7 @@ def checked_labels(told: Mapping[str, Any]) -> dict[str, float]:
         told: target name to the number as the tool wrote it (milliseconds for latencies).
 
     Raises:
-        ResultFault: a number that is none, is not finite or lies outside the column's bounds.
+        RowFault: a number that is none, is not finite or lies outside the column's bounds.
     """
     labels: dict[str, float] = {}
     for name, value in told.items():
@@ -62,9 +55,9 @@ def checked_labels(told: Mapping[str, Any]) -> dict[str, float]:
         number = number_of(value)
         if number is None or not math.isfinite(number):
             shown = printable(str(value))
-            raise ResultFault("not a number", f"{name} '{shown}' is not a finite number")
+            raise RowFault("not a number", f"{name} '{shown}' is not a finite number")
         if not low <= number <= high:
-            raise ResultFault("out of range", f"{name} {number:g} is outside {low:g} to {high:g}")
+            raise RowFault("out of range", f"{name} {number:g} is outside {low:g} to {high:g}")
         if number > 0:
             labels[name] = number * target.column_scale
     return labels
@@ -82,13 +75,13 @@ def close(name: str, told: float | None, computed: float, tolerance_frac: float)
     """Check a number against what it must be by the others of the same result.
 
     Raises:
-        ResultFault: they contradict one another.
+        RowFault: they contradict one another.
     """
     if told is None:
         return
     if not math.isclose(told, computed, rel_tol=tolerance_frac, abs_tol=1e-9):
         reason = f"{name} is {told:g} where the other numbers give {computed:g}"
-        raise ResultFault("contradiction", reason)
+        raise RowFault("contradiction", reason)
 
 
 def ordered(name: str, statistics: Mapping[str, float | None]) -> None:
@@ -102,7 +95,7 @@ def ordered(name: str, statistics: Mapping[str, float | None]) -> None:
         statistics: "median", "p50", "p99", "mean", "std"; None where not told.
 
     Raises:
-        ResultFault: they contradict one another.
+        RowFault: they contradict one another.
     """
     median = statistics.get("median")
     if median is None:
@@ -110,9 +103,9 @@ def ordered(name: str, statistics: Mapping[str, float | None]) -> None:
     slack = 1e-6 * abs(median) + 1e-9
     p50, p99, mean, std = (statistics.get(key) for key in ("p50", "p99", "mean", "std"))
     if p50 is not None and not abs(median - p50) <= slack:
-        raise ResultFault("contradiction", f"the median {name} is not its 50th percentile")
+        raise RowFault("contradiction", f"the median {name} is not its 50th percentile")
     if p99 is not None and not median <= p99 + slack:
-        raise ResultFault("contradiction", f"the median {name} is above its 99th percentile")
+        raise RowFault("contradiction", f"the median {name} is above its 99th percentile")
     if mean is not None and std is not None and not abs(median - mean) <= std + slack:
         reason = f"the median {name} is further from the mean than the standard deviation"
-        raise ResultFault("contradiction", reason)
+        raise RowFault("contradiction", reason)

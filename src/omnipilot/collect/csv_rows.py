@@ -25,6 +25,7 @@ from omnipilot.collect.columns import (
     VERSION_OF_SOURCE,
 )
 from omnipilot.collect.records import Limits, Record, printable, read_records
+from omnipilot.collect.row_fault import RowFault
 from omnipilot.domain.arm import StackFingerprint
 from omnipilot.domain.errors import BadInputError
 from omnipilot.domain.rejection import Rejection
@@ -53,14 +54,6 @@ class Use:
 _ASKED: Final = ("model", "gpu", "n_gpus", "precision", "isl", "osl", "concurrency")
 MEASUREMENTS: Final = Use(required=("source", "engine", *_ASKED, "status"), labelled=True)
 QUESTIONS: Final = Use(required=_ASKED, labelled=False)
-
-
-class _RowFault(Exception):  # noqa: N818 - becomes a Rejection, never reaches a user as an error
-    """Why a record is no row."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        self.code = code
-        super().__init__(reason)
 
 
 def find_tables(path: Path) -> list[Path]:
@@ -159,7 +152,7 @@ class _RowReader:
         """Turn one record into a row, or into the reason why it is none."""
         try:
             return self._row(record.fields)
-        except _RowFault as fault:
+        except RowFault as fault:
             return Rejection(record.line, str(fault), fault.code)
 
     def _row(self, fields: list[str]) -> InferenceRun:
@@ -240,18 +233,18 @@ class _RowReader:
                     raise _number_fault(field, name)
         return number
 
-    def _wrong_width(self, fields: list[str]) -> _RowFault:
+    def _wrong_width(self, fields: list[str]) -> RowFault:
         n, wanted = len(fields), len(self._names)
         if n > wanted:
-            return _RowFault("too many fields", f"{n} fields where the header has {wanted}")
-        return _RowFault(
+            return RowFault("too many fields", f"{n} fields where the header has {wanted}")
+        return RowFault(
             "too few fields", f"{n} fields where the header has {wanted}: is the file cut short?"
         )
 
-    def _blank(self, name: str, fields: list[str]) -> _RowFault:
+    def _blank(self, name: str, fields: list[str]) -> RowFault:
         if not any(field.strip() for field in fields):
-            return _RowFault("blank row", "all fields are blank")
-        return _RowFault(f"{name} blank", f"{name} is blank")
+            return RowFault("blank row", "all fields are blank")
+        return RowFault(f"{name} blank", f"{name} is blank")
 
     def _status(self, text: str) -> str:
         status = text.lower()
@@ -260,11 +253,11 @@ class _RowReader:
         if not self._labelled:
             return "ok"
         if not status:
-            raise _RowFault("status blank", "status is blank: say ok or the kind of failure")
+            raise RowFault("status blank", "status is blank: say ok or the kind of failure")
         if status == "status":
-            raise _RowFault("repeated header", "repeats the header line")
+            raise RowFault("repeated header", "repeats the header line")
         known = ", ".join(STATUSES)
-        raise _RowFault("unknown status", f"status '{printable(text)}' is none of {known}")
+        raise RowFault("unknown status", f"status '{printable(text)}' is none of {known}")
 
     def _labels(self, number: dict[str, float], status: str) -> dict[str, float]:
         labels = {}
@@ -276,7 +269,7 @@ class _RowReader:
                 labels[target.name] = value * target.column_scale
             elif status == "ok":
                 reason = f"{target.column} is 0 in a run whose status is ok"
-                raise _RowFault("out of range", reason)
+                raise RowFault("out of range", reason)
             # A failed run that finished nothing reports rates of 0: no measurement of speed.
         return labels
 
@@ -292,29 +285,29 @@ class _RowReader:
 def _text(field: str, name: str, most: int) -> str:
     value = field.strip()
     if len(value) > most:
-        raise _RowFault("text too long", f"{name} is longer than {most} characters")
+        raise RowFault("text too long", f"{name} is longer than {most} characters")
     if not value.isprintable() and name != "notes":
-        raise _RowFault("control characters", f"{name} holds control characters")
+        raise RowFault("control characters", f"{name} holds control characters")
     return value
 
 
-def _number_fault(field: str, name: str) -> _RowFault:
+def _number_fault(field: str, name: str) -> RowFault:
     """Say what is wrong with a number."""
     shown = printable(field.strip())
     if shown == name:
-        return _RowFault("repeated header", "repeats the header line")
+        return RowFault("repeated header", "repeats the header line")
     try:
         value = float(field) if field.isascii() and "_" not in field else None
     except ValueError:
         value = None
     if value is None:
-        return _RowFault("not a number", f"{name} '{shown}' is not a number")
+        return RowFault("not a number", f"{name} '{shown}' is not a number")
     if not math.isfinite(value):
-        return _RowFault("not finite", f"{name} is {shown}, not a finite number")
+        return RowFault("not finite", f"{name} is {shown}, not a finite number")
     low, high, _ = NUMBER_COLUMNS[name]
     if low <= value <= high:
-        return _RowFault("not whole", f"{name} {shown} is not a whole number")
-    return _RowFault("out of range", f"{name} {shown} is outside {low:g} to {high:g}")
+        return RowFault("not whole", f"{name} {shown} is not a whole number")
+    return RowFault("out of range", f"{name} {shown} is outside {low:g} to {high:g}")
 
 
 def _mode(text: str, scenario: str, source: str) -> str:
@@ -324,5 +317,5 @@ def _mode(text: str, scenario: str, source: str) -> str:
     mode = MODE_OF_TEXT.get(text.lower())
     if mode is None:
         known = ", ".join(MODE_OF_TEXT)
-        raise _RowFault("unknown mode", f"mode '{printable(text)}' is none of {known}")
+        raise RowFault("unknown mode", f"mode '{printable(text)}' is none of {known}")
     return mode

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from omnipilot.collect.bench_numbers import (
-    ResultFault,
     checked_labels,
     close,
     count_of,
@@ -33,6 +32,7 @@ from omnipilot.collect.json_values import (
     read_json_values,
 )
 from omnipilot.collect.lines import Limits, printable
+from omnipilot.collect.row_fault import RowFault
 from omnipilot.domain.rejection import Rejection
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _item(
         return Rejection(value.line, f"benchmark {n}: {benchmark.reason}", benchmark.code)
     try:
         return _run(benchmark, report, context)
-    except ResultFault as fault:
+    except RowFault as fault:
         return Rejection(value.line, f"benchmark {n}: {fault}", fault.code)
 
 
@@ -119,14 +119,14 @@ def _run(benchmark: _Benchmark, report: _Report, context: RunContext) -> Inferen
     errored = count_of("errored requests", _at(metrics, "request_totals", "errored") or 0)
     status, note = status_of(completed, errored)
     if not completed and not errored:
-        raise ResultFault("no requests", "no request was completed")
+        raise RowFault("no requests", "no request was completed")
     labels: dict[str, float] = {}
     prompt_tokens = output_tokens = 0.0
     if completed:
         prompt_tokens = _mean(metrics, "prompt_token_count") or 0.0
         output_tokens = _mean(metrics, "output_token_count") or 0.0
         if not 0 < output_tokens < 1e8 or not 0 <= prompt_tokens < 1e8:
-            raise ResultFault("no output tokens", "no tokens were generated: not a serving run")
+            raise RowFault("no output tokens", "no tokens were generated: not a serving run")
         labels = _labels(metrics, prompt_tokens, output_tokens)
     mode, concurrency, rate_note = _load(benchmark)
     return benchmark_run(
@@ -180,7 +180,7 @@ def _load(benchmark: _Benchmark) -> tuple[str, float, str]:
     mode = _MODES.get(kind) if isinstance(kind, str) else None
     if mode is None:
         shown = printable(str(kind))
-        raise ResultFault("unknown mode", f"strategy '{shown}' is none of {', '.join(_MODES)}")
+        raise RowFault("unknown mode", f"strategy '{shown}' is none of {', '.join(_MODES)}")
     if kind == "synchronous":
         return mode, 1.0, ""
     if mode == "online":
@@ -200,7 +200,7 @@ def _model(report: _Report) -> str:
     named = (model_name(place) for place in places if isinstance(place, str))
     model = next((name for name in named if name), "")
     if not model:
-        raise ResultFault("model missing", "the report does not tell the model: give it")
+        raise RowFault("model missing", "the report does not tell the model: give it")
     return model
 
 

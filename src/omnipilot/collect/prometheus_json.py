@@ -12,6 +12,7 @@ import numpy as np
 
 from omnipilot.collect.json_values import JsonValue, decode_json
 from omnipilot.collect.lines import printable
+from omnipilot.collect.row_fault import RowFault
 from omnipilot.domain.rejection import Rejection
 
 if TYPE_CHECKING:
@@ -93,16 +94,8 @@ def _series(line: int, raw: bytes) -> Series | Rejection:
     name = labels.pop("__name__", "")
     try:
         return Series(line, name, labels, *_readings(result, name, labels))
-    except _NoSeriesError as error:
+    except RowFault as error:
         return Rejection(line, str(error), error.code)
-
-
-class _NoSeriesError(Exception):
-    """Why a result is no series."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        self.code = code
-        super().__init__(reason)
 
 
 def _readings(
@@ -111,19 +104,19 @@ def _readings(
     """Give times and values, checked."""
     readings = result.values or ([result.value] if result.value is not None else [])
     if not name or not readings:
-        raise _NoSeriesError("empty series", "a series without a name or a reading")
+        raise RowFault("empty series", "a series without a name or a reading")
     shown = f"a series of {printable(name)}"
     if len(labels) > _MOST_LABELS or any(len(v) > _LABEL_CHARACTERS for v in labels.values()):
-        raise _NoSeriesError("huge labels", f"{shown} has huge labels")
+        raise RowFault("huge labels", f"{shown} has huge labels")
     try:
         values = np.array([_number(text) for _, text in readings], dtype=np.float64)
     except (ValueError, OverflowError):
-        raise _NoSeriesError("not a number", f"{shown} holds a value that is no number") from None
+        raise RowFault("not a number", f"{shown} holds a value that is no number") from None
     times_s = np.array([when for when, _ in readings], dtype=np.float64)
     if not (times_s.min() >= _EARLIEST_S and times_s.max() < _LATEST_S):
-        raise _NoSeriesError("time out of range", f"{shown} has a time before 2000 or after 2100")
+        raise RowFault("time out of range", f"{shown} has a time before 2000 or after 2100")
     if bool(np.any(np.diff(times_s) <= 0)):
-        raise _NoSeriesError("times out of order", f"the readings of {shown} are out of order")
+        raise RowFault("times out of order", f"the readings of {shown} are out of order")
     return times_s, values
 
 

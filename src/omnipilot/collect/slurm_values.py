@@ -10,6 +10,8 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from omnipilot.collect.row_fault import RowFault
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import tzinfo
@@ -64,17 +66,8 @@ _KIND: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _VLLM: Final = re.compile(r"v[-_ ]?llm", re.IGNORECASE)
 
 
-class FieldError(Exception):
-    """A field that does not say what its column promises.
-
-    Args:
-        code: short class that reports count by.
-        reason: for a person.
-    """
-
-    def __init__(self, code: str, reason: str) -> None:
-        self.code = code
-        super().__init__(reason)
+class FieldError(RowFault):
+    """A field that does not say what its column promises."""
 
 
 class JobState(NamedTuple):

@@ -14,6 +14,7 @@ import msgspec
 
 from omnipilot.collect.json_values import JSON_LIMITS, JsonValue, decode_json, read_json_values
 from omnipilot.collect.lines import Limits, printable
+from omnipilot.collect.row_fault import RowFault
 from omnipilot.domain.labels import PROBE_LABELS, RECOVERY_LABELS, TRAINING_LABELS
 from omnipilot.domain.probe_rows import HardwareProbe, RecoveryRun, TrainingRun
 from omnipilot.domain.rejection import Rejection
@@ -71,12 +72,6 @@ _LATEST_S: Final = 4_102_444_800.0  # 2100-01-01
 _TIMES: Final = ("start_s", "end_s", "at_s")
 
 
-class _Fault(Exception):  # noqa: N818 - becomes a Rejection
-    def __init__(self, code: str, reason: str) -> None:
-        self.code = code
-        super().__init__(reason)
-
-
 def collect_rows(path: Path, *, limits: Limits = JSON_LIMITS) -> Iterator[TypedRow | Rejection]:
     """Read a file of typed rows.
 
@@ -100,7 +95,7 @@ def _row(value: JsonValue) -> TypedRow | Rejection:
         return members
     try:
         return _checked(members)
-    except _Fault as fault:
+    except RowFault as fault:
         return Rejection(value.line, str(fault), fault.code)
 
 
@@ -108,16 +103,16 @@ def _checked(members: dict[str, Any]) -> TypedRow:
     kind = ACCEPTED.get(str(members.get("kind", "")))
     if kind is None:
         shown = printable(str(members.get("kind", "")))
-        raise _Fault("unknown kind", f"kind '{shown}' is none of {', '.join(ACCEPTED)}")
+        raise RowFault("unknown kind", f"kind '{shown}' is none of {', '.join(ACCEPTED)}")
     if members.get("schema_version", SCHEMA_VERSION) != SCHEMA_VERSION:
-        raise _Fault("other schema", f"schema_version must be {SCHEMA_VERSION}")
+        raise RowFault("other schema", f"schema_version must be {SCHEMA_VERSION}")
     known = {f.name for f in dataclasses.fields(kind.row)}
     if odd := [name for name in members if name not in known]:
-        raise _Fault("unknown field", f"no field '{printable(odd[0])}' in {members['kind']}")
+        raise RowFault("unknown field", f"no field '{printable(odd[0])}' in {members['kind']}")
     try:
         row = msgspec.convert(members, kind.row)
     except msgspec.ValidationError as error:
-        raise _Fault("wrong shape", printable(str(error), 160)) from None
+        raise RowFault("wrong shape", printable(str(error), 160)) from None
     _check_words(row, kind)
     _check_numbers(row, kind)
     return row
@@ -126,7 +121,7 @@ def _checked(members: dict[str, Any]) -> TypedRow:
 def _check_words(row: TypedRow, kind: _Kind) -> None:
     for name, words in kind.words.items():
         if getattr(row, name) not in words:
-            raise _Fault(f"unknown {name}", f"{name} must be one of {', '.join(words)}")
+            raise RowFault(f"unknown {name}", f"{name} must be one of {', '.join(words)}")
     for field in dataclasses.fields(row):
         text = getattr(row, field.name)
         # Paths and addresses of people have no place in the site's logs.
@@ -136,22 +131,24 @@ def _check_words(row: TypedRow, kind: _Kind) -> None:
             or "@" in text
             or text.startswith(("/", "~"))
         ):
-            raise _Fault("odd text", f"{field.name} is too long, a path, an address or unprintable")
+            raise RowFault(
+                "odd text", f"{field.name} is too long, a path, an address or unprintable"
+            )
     if not row.source or not row.gpu:
-        raise _Fault("no source or GPU", "source and gpu must be told")
+        raise RowFault("no source or GPU", "source and gpu must be told")
 
 
 def _check_numbers(row: TypedRow, kind: _Kind) -> None:
     if not 0 < row.n_gpus <= _MOST_GPUS:
-        raise _Fault("n_gpus out of range", f"n_gpus must be from 1 to {_MOST_GPUS}")
+        raise RowFault("n_gpus out of range", f"n_gpus must be from 1 to {_MOST_GPUS}")
     labels = {label.name: label for label in kind.labels}
     for name, number in row.labels.items():
         label = labels.get(name)
         if label is None:
-            raise _Fault("unknown label", f"no label '{printable(name)}' in {row.kind}")
+            raise RowFault("unknown label", f"no label '{printable(name)}' in {row.kind}")
         most = 1.0 if label.unit == "fraction" else _MOST_VALUE
         if not 0.0 <= number <= most:
-            raise _Fault("label out of range", f"{name} must be from 0 to {most:g} {label.unit}")
+            raise RowFault("label out of range", f"{name} must be from 0 to {most:g} {label.unit}")
     for name in _TIMES:
         if not 0.0 <= getattr(row, name, 0.0) < _LATEST_S:
-            raise _Fault("time out of range", f"{name} is no time in Unix seconds")
+            raise RowFault("time out of range", f"{name} is no time in Unix seconds")

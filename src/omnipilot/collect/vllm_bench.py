@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from omnipilot.collect.bench_numbers import (
-    ResultFault,
     checked_labels,
     close,
     count_of,
@@ -26,6 +25,7 @@ from omnipilot.collect.bench_numbers import (
 from omnipilot.collect.context import NO_CONTEXT, RunContext, benchmark_run, model_name
 from omnipilot.collect.json_values import JSON_LIMITS, decode_json, number_of, read_json_values
 from omnipilot.collect.lines import Limits, printable
+from omnipilot.collect.row_fault import RowFault
 from omnipilot.domain.rejection import Rejection
 
 if TYPE_CHECKING:
@@ -127,13 +127,13 @@ def collect_vllm_bench(
             continue
         try:
             yield _run(result, context)
-        except ResultFault as fault:
+        except RowFault as fault:
             yield Rejection(value.line, str(fault), fault.code)
 
 
 def _run(result: _Result, context: RunContext) -> InferenceRun:
     if result.completed is None and result.duration is None:
-        raise ResultFault("not a result", f"has neither completed nor duration: give {_WANTED}")
+        raise RowFault("not a result", f"has neither completed nor duration: give {_WANTED}")
     completed = count_of("completed", result.completed)
     failed = _failed(result, completed)
     status, note = status_of(completed, failed)
@@ -143,11 +143,11 @@ def _run(result: _Result, context: RunContext) -> InferenceRun:
         total_in = count_of("total_input_tokens", result.total_input_tokens)
         total_out = count_of("total_output_tokens", result.total_output_tokens)
         if not total_out:
-            raise ResultFault("no output tokens", "no tokens were generated: not a serving run")
+            raise RowFault("no output tokens", "no tokens were generated: not a serving run")
         prompt_tokens, output_tokens = total_in / completed, total_out / completed
         labels = _labels(result, completed, total_in, total_out)
     elif not failed:
-        raise ResultFault("no requests", "no request was sent")
+        raise RowFault("no requests", "no request was sent")
     mode, concurrency, rate_note = _load(result)
     speculative = "" if result.spec_decode_acceptance_rate is None else "speculative decoding"
     return benchmark_run(
@@ -183,7 +183,7 @@ def _labels(
 ) -> dict[str, float]:
     duration_s = number_of(result.duration)
     if duration_s is None or not 0 < duration_s < 1e9:
-        raise ResultFault("out of range", f"duration {printable(str(result.duration))} is no time")
+        raise RowFault("out of range", f"duration {printable(str(result.duration))} is no time")
     rates = {
         "aggregate_tokens_per_s": (result.total_token_throughput, total_in + total_out),
         "output_tokens_per_s": (result.output_throughput, total_out),
@@ -208,7 +208,7 @@ def _labels(
     )
     # A request cannot have waited longer for its first token than the whole run took.
     if labels.get("ttft_p50_s", 0.0) > duration_s * (1 + _TOLERANCE_FRAC):
-        raise ResultFault("contradiction", "the median TTFT is above the duration of the run")
+        raise RowFault("contradiction", "the median TTFT is above the duration of the run")
     return labels
 
 
@@ -220,7 +220,7 @@ def _load(result: _Result) -> tuple[str, float, str]:
     rate = math.inf if result.request_rate is None else number_of(result.request_rate)
     if rate is None or not rate > 0:
         shown = printable(str(result.request_rate))
-        raise ResultFault("out of range", f"request_rate '{shown}' is no rate")
+        raise RowFault("out of range", f"request_rate '{shown}' is no rate")
     if math.isfinite(rate):
         return "poisson", concurrency, f"{rate:g} requests/s offered"
     if concurrency:
@@ -238,7 +238,7 @@ def _n_gpus(result: _Result) -> int:
 def _model(value: Any) -> str:  # noqa: ANN401 - any JSON
     model = model_name(value) if isinstance(value, str) else ""
     if not model:
-        raise ResultFault("model missing", "model_id is missing or no name")
+        raise RowFault("model missing", "model_id is missing or no name")
     return model
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from omnipilot.collect.context import NO_CONTEXT, RunContext, model_name
 from omnipilot.collect.lines import Limits, printable
 from omnipilot.collect.prometheus_text import EXPOSITION_LIMITS, Histogram, Sample, read_samples
+from omnipilot.collect.row_fault import RowFault
 from omnipilot.domain.errors import BadInputError
 from omnipilot.domain.rejection import Rejection
 from omnipilot.domain.rows import ServingWindow
@@ -90,14 +91,6 @@ class _Snapshot:
     models: dict[str, _Model] = field(default_factory=dict)
     config: dict[str, str] = field(default_factory=dict)
     started_s: float = 0.0
-
-
-class _WindowFault(Exception):  # noqa: N818 - becomes a Rejection, never reaches a user as an error
-    """Why a part of the window tells nothing."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        self.code = code
-        super().__init__(reason)
 
 
 def collect_vllm_metrics(
@@ -226,7 +219,7 @@ def _window(
     for part in parts:
         try:
             labels.update(part())
-        except _WindowFault as fault:
+        except RowFault as fault:
             yield Rejection(0, f"{model}: {fault}", fault.code)
             if fault.code == "counter reset":
                 return
@@ -284,7 +277,7 @@ def _added(names: _Names, last: _Model, before: _Model | None) -> dict[_Series, 
     if then.keys() != now.keys():
         return None
     if any(now[series] < then[series] for series in now):
-        raise _WindowFault("counter reset", f"{name} fell: was the server restarted?")
+        raise RowFault("counter reset", f"{name} fell: was the server restarted?")
     return {series: now[series] - then[series] for series in now}
 
 
@@ -317,16 +310,14 @@ def _latencies(key: str, names: _Names, last: _Model, before: _Model | None) -> 
         count = last.counts.get(name, {}).get(series, now.count)
         fault = now.fault() or ("" if count == now.count else "contradicts its own count")
         if fault:
-            raise _WindowFault("inconsistent histogram", f"{name} {fault}")
+            raise RowFault("inconsistent histogram", f"{name} {fault}")
         added: Histogram | None = now
         if before is not None:
             then = before.histograms.get(name, {}).get(series)
             added = None if then is None or then.fault() else now.since(then)
         whole = added if whole is None or added is None else whole.plus(added)
         if whole is None or whole.fault():
-            raise _WindowFault(
-                "inconsistent histogram", f"{name} does not continue the earlier one"
-            )
+            raise RowFault("inconsistent histogram", f"{name} does not continue the earlier one")
     if whole is None or not whole.count:
         return {}
     told = {f"{key}_{word}_s": whole.quantile(q) for word, q in _QUANTILES}
