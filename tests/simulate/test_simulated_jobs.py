@@ -7,13 +7,13 @@ from functools import cache
 
 import numpy as np
 import pytest
+from plain_history import count_history, facts_of
 from simulate_builders import catalog
 
 from omnipilot.decide.launch_rates import launch_rates
 from omnipilot.decide.priors import LaunchCounts
 from omnipilot.simulate.jobs import DEMAND, POOL_KINDS, History, OwnJobs, _classes, simulate_history
-from omnipilot.store.cluster import facts_of
-from omnipilot.store.priors import ClusterHistory, Configuration, LaunchDefinition, count_history
+from omnipilot.store.priors import ClusterHistory, Configuration, LaunchDefinition
 
 NOW_S = 1.76e9
 N_JOBS = 40_000

@@ -9,22 +9,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plain_history import count_history, each_once, facts_of, read_jobs
 
 from omnipilot.collect import COLLECTOR_BY_NAME
 from omnipilot.domain import ClusterJob, UsageError
 from omnipilot.store import CLUSTER_LOG_NAME, Store, import_items
-from omnipilot.store.cluster import JobFacts, each_once, facts_of, read_jobs
 from omnipilot.store.log import ReadTally
 from omnipilot.store.priors import (
     DEFAULT_OUTCOMES,
     ClusterHistory,
     Configuration,
     LaunchDefinition,
-    count_history,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from omnipilot.store.cluster import JobFacts
 
 NOW_S = 1_800_000_000
 DAY_S = 86_400

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from plain_history import count_history, each_once, read_jobs
 
 from omnipilot.domain import ClusterJob, JobStatistics, StateError, UsageError
 from omnipilot.store import CLUSTER_LOG_NAME, Store
-from omnipilot.store.cluster import each_once, newest_jobs, read_jobs
+from omnipilot.store.cluster import newest_jobs
 from omnipilot.store.compacted import Source, compact, folder_of, open_source
 from omnipilot.store.log import ReadTally
 from omnipilot.store.priors import (
     DEFAULT_OUTCOMES,
     ClusterHistory,
     LaunchDefinition,
-    count_history,
     query_history,
 )
 from omnipilot.store.query import duckdb_engine, write_parquet

@@ -225,7 +225,7 @@ def prior_script(
 
 
 def _outcome(definition: LaunchDefinition) -> str:
-    """Write :meth:`omnipilot.store.priors.LaunchDefinition.outcome` as SQL."""
+    """Write as SQL what :class:`omnipilot.store.priors.LaunchDefinition` says of a run."""
     enough = f"elapsed_s >= {math.ceil(definition.min_runtime_s)}"
     lived = f"CASE WHEN {enough} THEN 'success' ELSE 'failure' END"
     cancelled = lived if definition.user_cancel == "runtime" else _text(definition.user_cancel)
