@@ -3,8 +3,11 @@
 Client and service share the machine. Every question is another one unless ``--repeat`` says
 otherwise, so that no answer is kept from before:
 
-    .venv/bin/python benchmarks/service_load.py --seconds 60
-    .venv/bin/python benchmarks/service_load.py --requests 100000 --repeat 50 --top 10
+    .venv/bin/python benchmarks/service_load.py --seconds 60 --top 10
+    .venv/bin/python benchmarks/service_load.py --seconds 60 --top 10 --lengths 9973
+    .venv/bin/python benchmarks/service_load.py --requests 100000 --repeat 50 --top 10 --promote
+
+The gauge is the time of a loop of pure Python: about 0.3 s on a calm core of a present server.
 """
 
 from __future__ import annotations
@@ -34,13 +37,24 @@ GPUS = ("a100-40", "a100-80", "h100-80", "h200-141", "b200-180", "l40s-48", "a10
 PRECISIONS = ("bf16", "fp8", "gptq", "awq")
 
 
-def questions(repeat: int, top: int) -> Iterator[bytes]:
-    """Bodies without end; each is another question, or one of ``repeat``."""
+def gauge_s() -> float:
+    """Seconds of a fixed loop: what a core is worth at this moment."""
+    began = time.perf_counter()
+    exec("for i in range(5_000_000): total += i", {"total": 0})  # noqa: S102 - as a module runs it
+    return time.perf_counter() - began
+
+
+def questions(repeat: int, top: int, lengths: int = 0) -> Iterator[bytes]:
+    """Bodies without end; each is another question, or one of ``repeat``.
+
+    The context length changes every 997 questions, or with each of them through ``lengths``.
+    """
     n = 0
     while True:
         i = n % repeat if repeat else n
+        longer = i % lengths if lengths else (i // 997) % 997
         body = {
-            "model": MODEL, "concurrency": 1 + i % 997, "context_tokens": 2048 + (i // 997) % 997,
+            "model": MODEL, "concurrency": 1 + i % 997, "context_tokens": 2048 + longer,
             "gpus": GPUS, "precisions": PRECISIONS, **({"top": top} if top else {}),
         }  # fmt: skip
         data = json.dumps(body).encode()
@@ -54,13 +68,13 @@ def questions(repeat: int, top: int) -> Iterator[bytes]:
 class Load:
     """Closed loop of some connections over one stream of questions."""
 
-    def __init__(self, port: int, repeat: int, top: int) -> None:
+    def __init__(self, port: int, asked: Iterator[bytes]) -> None:
         self.port = port
         self.latencies_s: list[float] = []
         self.faults: list[str] = []
         self.versions: dict[str, int] = {}
         self.arms: set[int] = set()
-        self._questions = questions(repeat, top)
+        self._questions = asked
 
     async def run(self, connections: int, seconds: float, requests: int) -> float:
         """Ask until the time is over or the number is reached; seconds that it took."""
@@ -144,15 +158,19 @@ def promote(home: Path) -> None:
 
 
 async def measured(args: argparse.Namespace, port: int, pid: int, home: Path) -> Load:
-    warm = Load(port, args.repeat, args.top)
+    print(f"gauge before {gauge_s():.2f} s")
+    warm = Load(port, questions(args.repeat, args.top, args.lengths))
     await warm.run(4, 0, 40)
-    load = Load(port, args.repeat, args.top)
-    before, busy_s = resident_mib(pid), processor_s(pid)
+    load = Load(port, questions(args.repeat, args.top, args.lengths))
+    memory_mib, busy_s = [resident_mib(pid)], processor_s(pid)
+    watch = asyncio.create_task(_watch(pid, load, memory_mib))
     half = asyncio.create_task(_promote_later(home, args)) if args.promote else None
     took_s = await load.run(args.connections, args.seconds, args.requests)
+    watch.cancel()
     if half is not None:
         await half
-    after, busy_s = resident_mib(pid), processor_s(pid) - busy_s
+    busy_s = processor_s(pid) - busy_s
+    memory_mib.append(resident_mib(pid))
     ordered = sorted(load.latencies_s)
 
     def at(q: float) -> float:
@@ -162,9 +180,18 @@ async def measured(args: argparse.Namespace, port: int, pid: int, home: Path) ->
     print(f"{len(ordered) / took_s:.1f} requests/s; p50 {at(0.5):.1f} ms, p99 {at(0.99):.1f} ms")
     print(f"processor time of the service: {1e3 * busy_s / len(ordered):.1f} ms a request")
     print(f"arms that start: {sorted(load.arms)}; model versions: {load.versions}")
-    print(f"resident memory {before:.0f} MiB before, {after:.0f} MiB after")
-    print(f"faults: {len(load.faults)} {load.faults[:3]}")
+    marks = [memory_mib[round(k * (len(memory_mib) - 1) / 10)] for k in range(11)]
+    print(f"resident memory by tenths of the time: {', '.join(f'{m:.0f}' for m in marks)} MiB")
+    print(f"faults: {len(load.faults)} {load.faults[:3]}; gauge after {gauge_s():.2f} s")
     return load
+
+
+async def _watch(pid: int, load: Load, memory_mib: list[float]) -> None:
+    """Note the memory every second, once there are answers."""
+    while True:
+        await asyncio.sleep(1.0)
+        if load.latencies_s:
+            memory_mib.append(resident_mib(pid))
 
 
 async def _promote_later(home: Path, args: argparse.Namespace) -> None:
@@ -178,6 +205,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.0)
     parser.add_argument("--requests", type=int, default=0)
     parser.add_argument("--repeat", type=int, default=0, help="distinct questions; 0 for all")
+    parser.add_argument("--lengths", type=int, default=0, help="context lengths in turn")
     parser.add_argument("--top", type=int, default=0, help="arms told in full; 0 for all")
     parser.add_argument("--workers", type=int, default=2, help="processes of the service")
     parser.add_argument("--promote", action="store_true", help="promote a bundle in the middle")

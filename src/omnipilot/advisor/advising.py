@@ -85,7 +85,7 @@ def advise(advisor: Advisor, question: Question, top: int | None = None) -> Advi
         recommendation = replace(
             recommendation, abstention=Abstention(reason, (), FALLBACK_RULE, None)
         )
-    recommendation = with_engine_parameters(advisor, recommendation, model)
+    recommendation = with_engine_parameters(recommendation, sheet)
     return Advice(
         recommendation=recommendation,
         model=model,

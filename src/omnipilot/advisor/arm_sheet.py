@@ -7,12 +7,13 @@ the last, which is the most, once for all lengths too at which the same arms sta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from omnipilot.advisor.engine import fit_question, verdict_of
+from omnipilot.advisor.engine import fit_question
 from omnipilot.advisor.fitting import default_utilization_frac
 from omnipilot.catalog.engines import parse_engine_version
+from omnipilot.costmodel.feasibility import check_fit
 from omnipilot.decide.arms import enumerate_arms
 from omnipilot.domain import InfeasibleArm, Scenario
 from omnipilot.domain.scenario import ScenarioGroup
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from omnipilot.advisor.advisor import Advisor
+    from omnipilot.costmodel.fit_question import FitQuestion
     from omnipilot.domain import Arm, FitVerdict, GpuSpec, ModelArch, ServingRequest
+    from omnipilot.domain.engine import EngineParameters
 
 __all__ = ["ArmSheet", "scenario_of", "sheet_of"]
 
@@ -37,6 +40,8 @@ class ArmSheet:
         prices_usd_per_gpu_h: by GPU kind, of every kind asked about.
         memory_gib: of one GPU, by kind.
         scenarios: what the starting arms are to the cost model.
+        launches: the starting arms as they were judged.
+        parameters: what launches say to the engine, of the arms and batch sizes asked about.
     """
 
     starting: tuple[tuple[Arm, FitVerdict], ...]
@@ -45,6 +50,8 @@ class ArmSheet:
     prices_usd_per_gpu_h: Mapping[str, float]
     memory_gib: Mapping[str, float]
     scenarios: ScenarioGroup
+    launches: Mapping[Arm, tuple[FitQuestion, FitVerdict]]
+    parameters: dict[tuple[Arm, int], EngineParameters] = field(default_factory=dict)
 
 
 def sheet_of(
@@ -93,7 +100,8 @@ def _judged(
         engine=request.engine,
         memory_utilization_frac=default_utilization_frac(request.engine, request.engine_version),
     )
-    judged = [(arm, verdict_of(fit_question(advisor, arm, request, model))) for arm in arms.arms]
+    questions = {arm: fit_question(advisor, arm, request, model) for arm in arms.arms}
+    judged = [(arm, check_fit(question)) for arm, question in questions.items()]
     starting = tuple((arm, fit) for arm, fit in judged if fit.verdict == "fits")
     refused = tuple((arm, fit) for arm, fit in judged if fit.verdict != "fits")
     return ArmSheet(
@@ -106,6 +114,7 @@ def _judged(
         prices_usd_per_gpu_h={gpu.kind: advisor.settings.price_usd_per_gpu_h(gpu) for gpu in gpus},
         memory_gib={gpu.kind: gpu.memory_gib for gpu in gpus},
         scenarios=_group_of(advisor, [arm for arm, _ in starting], request, model),
+        launches={arm: (questions[arm], fit) for arm, fit in starting},
     )
 
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from omnipilot.costmodel.feasibility import check_fit
 from omnipilot.costmodel.fit_question import FitQuestion
 from omnipilot.launch.parameters import batch_load, engine_parameters
 
 if TYPE_CHECKING:
     from omnipilot.advisor.advisor import Advisor
-    from omnipilot.domain import Arm, FitVerdict, ModelArch, Recommendation, ServingRequest
+    from omnipilot.advisor.arm_sheet import ArmSheet
+    from omnipilot.domain import Arm, ModelArch, Recommendation, ServingRequest
     from omnipilot.domain.engine import EngineParameters
 
-# Launches whose verdict and parameters are remembered.
-KEPT: Final = 8192
-
-__all__ = ["fit_question", "parameters_of", "verdict_of", "with_engine_parameters"]
+__all__ = ["fit_question", "parameters_of", "with_engine_parameters"]
 
 
 def fit_question(
@@ -39,38 +35,26 @@ def fit_question(
     )
 
 
-@lru_cache(maxsize=KEPT)
-def verdict_of(question: FitQuestion) -> FitVerdict:
-    """Whether a launch starts; the same launch gets the same verdict without being judged again."""
-    return check_fit(question)
+def parameters_of(sheet: ArmSheet, arm: Arm, concurrency: int) -> EngineParameters:
+    """What the launch of one arm that starts says to the engine."""
+    load = batch_load(concurrency)
+    found = sheet.parameters.get((arm, load))
+    if found is None:
+        question, fit = sheet.launches[arm]
+        found = sheet.parameters[arm, load] = engine_parameters(question, load, fit)
+    return found
 
 
-@lru_cache(maxsize=KEPT)
-def _parameters(question: FitQuestion, load: int) -> EngineParameters:
-    """The same launch says the same; a service is asked about few models, often."""
-    return engine_parameters(question, load, verdict_of(question))
-
-
-def parameters_of(
-    advisor: Advisor, arm: Arm, request: ServingRequest, model: ModelArch
-) -> EngineParameters:
-    """What the launch of one arm says to the engine."""
-    question = fit_question(advisor, arm, request, model)
-    return _parameters(question, batch_load(request.concurrency))
-
-
-def with_engine_parameters(
-    advisor: Advisor, recommendation: Recommendation, model: ModelArch
-) -> Recommendation:
+def with_engine_parameters(recommendation: Recommendation, sheet: ArmSheet) -> Recommendation:
     """Give every ranked arm its engine parameters, and the probe what its launch lacks."""
-    request = recommendation.request
+    concurrency = recommendation.request.concurrency
     ranked = tuple(
-        replace(r, engine_parameters=parameters_of(advisor, r.arm, request, model))
+        replace(r, engine_parameters=parameters_of(sheet, r.arm, concurrency))
         for r in recommendation.ranked
     )
     abstention = recommendation.abstention
     if abstention is not None and abstention.fallback is not None and abstention.probe:
-        lacks = parameters_of(advisor, abstention.fallback, request, model).needs
+        lacks = parameters_of(sheet, abstention.fallback, concurrency).needs
         if lacks:
             # Without it the command of the probe would be refused.
             probe = f"{abstention.probe}; --checkpoint must name {lacks}"

@@ -59,9 +59,10 @@ class Prediction:
 
     def target_prediction(self, i: int, name: str) -> TargetPrediction:
         """One target of scenario ``i``."""
-        q10, q50, q90, lower, upper = self.values[name][i].tolist()
-        crossed = bool(self.crossed[name][i])
-        unit, source = TARGET_BY_NAME[name].unit, self.source[name]
+        answers = self._answers
+        q10, q50, q90, lower, upper = answers.values[name][i].tolist()
+        crossed = bool(answers.crossed[name][i])
+        unit, source = TARGET_BY_NAME[name].unit, answers.source[name]
         return TargetPrediction(q10, q50, q90, lower, upper, unit, source, crossed)
 
 

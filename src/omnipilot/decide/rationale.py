@@ -116,19 +116,19 @@ def why_it_loses(
     """
     difference = (arm.terms.total_usd - best.terms.total_usd) / duration_h
     parts = _contributions(arm, best, weights)
-    losses = sorted((name for name in parts if parts[name] < 0), key=lambda name: parts[name])
-    gains = sorted((name for name in parts if parts[name] > 0), key=lambda name: -parts[name])
-    scale = max((abs(value) for value in parts.values()), default=0.0)
+    rising = sorted(parts, key=parts.__getitem__)
+    gain = max(parts, key=parts.__getitem__)
+    notable = _NOTABLE_FRAC * max(-parts[rising[0]], parts[gain])
     words = [
         _PHRASES[name][0](arm, best)
-        for name in losses[:2]
-        if abs(parts[name]) > _NOTABLE_FRAC * scale
+        for name in rising[:2]
+        if parts[name] < 0 and -parts[name] > notable
     ]
     text = usd_per_h_text(difference)
     if words:
         text = f"{text}: {', '.join(words)}"
-    if gains and parts[gains[0]] > _NOTABLE_FRAC * scale:
-        text = f"{text}{' for ' if words else ': '}{_PHRASES[gains[0]][1](arm, best)}"
+    if parts[gain] > max(notable, 0.0):
+        text = f"{text}{' for ' if words else ': '}{_PHRASES[gain][1](arm, best)}"
     if not trusted:
         axis = "; ".join(arm.candidate.support.violations[:1]) or "no support"
         sure = usd_per_h_text(arm.terms.lower_usd / duration_h)

@@ -99,6 +99,7 @@ TERMS: Final[tuple[Term, ...]] = (
                           * d.economics.carbon_usd_per_kg * d.economics.duration_h)),
 )  # fmt: skip
 TERM_NAMES: Final[tuple[str, ...]] = tuple(t.name for t in TERMS)
+_FIELDS: Final = tuple((t.name, t.field) for t in TERMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ class UtilityTable:
     def terms(self, index: int) -> UtilityTerms:
         """Terms of the arm at ``index``."""
         return UtilityTerms(
-            **{t.field: float(self.expected_usd[t.name][index]) for t in TERMS},
+            **{field: float(self.expected_usd[name][index]) for name, field in _FIELDS},
             total_usd=float(self.total_usd[index]),
             lower_usd=float(self.lower_usd[index]),
             upper_usd=float(self.upper_usd[index]),
