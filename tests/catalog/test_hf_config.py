@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cache_elements import cache_elements
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -322,7 +323,7 @@ def test_a_config_stays_as_it_was() -> None:
 def test_latent_attention_caches_one_vector_a_layer() -> None:
     arch = arch_from_config(DEEPSEEK, "m")
     assert arch.is_mla
-    assert arch.kv_elements_per_sequence(10) == 61 * 576 * 10
+    assert cache_elements(arch, 10) == 61 * 576 * 10
     assert arch.native_precision == "fp8-block"
     assert arch.quant_group_size == 128
     assert (arch.n_moe_layers, arch.n_shared_experts) == (58, 1)
@@ -508,7 +509,7 @@ def _read_or_refused(config: Config) -> None:
         return
     assert 0 < arch.active_params <= arch.total_params <= 10**15
     assert arch.n_layers >= 1
-    assert arch.kv_elements_per_sequence(100) >= 0
+    assert cache_elements(arch, 100) >= 0
 
 
 def test_a_file_and_its_folder_read_alike(tmp_path: Path) -> None:

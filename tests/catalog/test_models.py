@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from cache_elements import cache_elements
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -98,7 +99,7 @@ def test_active_parameters_agree_with_the_vendors_rounded_number(
 def test_cache_elements_of_one_token_follow_the_attention_form(
     model_id: str, elements: int
 ) -> None:
-    assert resolve_model(model_id).kv_elements_per_sequence(1) == elements
+    assert cache_elements(resolve_model(model_id), 1) == elements
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from omnipilot.domain import (
     ServingWindow,
     StartupRun,
 )
+from omnipilot.domain.labels import JOB_LABELS
 from omnipilot.settings import Settings
 from omnipilot.store.codec import encode_row
 from omnipilot.store.dataset import run_of
@@ -63,6 +64,8 @@ def test_each_source_gives_its_labels_and_the_run_s_own_win() -> None:
     }  # fmt: skip
     assert row.label_sources["kv_cache_tokens"] == "metrics"
     assert row.left_out == ()
+    of_the_job = {label.name for label in JOB_LABELS}
+    assert {name for name in row.labels if name.startswith("job_")} <= of_the_job
     assert (row.workload, row.concurrency, row.job_id) == ("chat", 8.0, "12")
     encode_row(row)
 

@@ -1,4 +1,4 @@
-"""The use cases: advise, explain, fits, predict, and the data store. Nothing here renders."""
+"""The use cases: advise, explain, fits, predict and the data store, and nothing that renders."""
 
 from omnipilot.advisor.advisor import Advisor
 from omnipilot.advisor.predictor import Predictions, Predictor

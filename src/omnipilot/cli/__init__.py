@@ -1,4 +1,4 @@
-"""The command line: parse, call the advisor, render. Nothing is computed here."""
+"""The command line: parse, call the advisor, render, and compute nothing."""
 
 from omnipilot.cli.app import main
 

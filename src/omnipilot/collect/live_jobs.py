@@ -1,4 +1,4 @@
-"""Jobs with GPUs that run or wait, as ``squeue`` prints them. Names of people are never decoded."""
+"""Jobs with GPUs that run or wait, as ``squeue`` prints them, without the names of people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Will it start? The verdict on one launch, with the number that decides and what would help.
+"""The verdict on one launch, with the number that decides and what would help.
 
 An engine's start-up is replayed in its order: does it know the model and the format, do weights
 divide, do weights fit, does the profile run fit, what is left for the KV cache, does one request of

@@ -1,4 +1,4 @@
-"""The cluster as it is now: nodes, partitions, reservations and who waits. No person is named."""
+"""The cluster as it is now: nodes, partitions, reservations and what waits, no person named."""
 
 from __future__ import annotations
 

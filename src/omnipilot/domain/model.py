@@ -80,13 +80,3 @@ class ModelArch:
     def kv_elements_per_token_per_sliding_layer(self) -> int:
         """Cache elements that one token adds in one sliding-window layer, all KV heads together."""
         return 2 * self.n_kv_heads * self.head_dim
-
-    def kv_elements_per_sequence(self, context_tokens: int) -> int:
-        """Cache elements of one sequence of ``context_tokens``, before any sharding.
-
-        Sliding layers stop growing at the window; recurrent layers hold a constant state.
-        """
-        full = self.n_full_attention_layers * self.kv_elements_per_token_per_full_layer()
-        window = min(context_tokens, self.sliding_window) if self.sliding_window else context_tokens
-        sliding = self.n_sliding_layers * self.kv_elements_per_token_per_sliding_layer()
-        return full * context_tokens + sliding * window + self.recurrent_state_elements

@@ -1,4 +1,4 @@
-"""Are probes worth their price? Hide a model or GPU kind, probe, decide, look at what was measured.
+"""What probes are worth: hide a model or GPU kind, probe, decide, look at what was measured.
 
 Each hidden group (a model or GPU kind in one source) is asked of a cost model that never saw it.
 

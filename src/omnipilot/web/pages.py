@@ -1,4 +1,4 @@
-"""The pages: each a table entry, a handler and a template. Every page is one GET."""
+"""The pages, each one GET: a table entry, a handler and a template."""
 
 from __future__ import annotations
 

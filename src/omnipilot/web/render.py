@@ -1,4 +1,4 @@
-"""Templates to pages. Every value is escaped; what is markup already comes from the drawings."""
+"""Templates to pages: every value is escaped, markup comes from the drawings alone."""
 
 from __future__ import annotations
 
