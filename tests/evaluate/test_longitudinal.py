@@ -12,12 +12,14 @@ from omnipilot.catalog import Catalog
 from omnipilot.costmodel.bundle import base_model_path, load_bundle
 from omnipilot.domain.errors import BadInputError
 from omnipilot.evaluate.longitudinal import (
+    MONTH_ROWS,
     merge_months,
     read_timeline,
     replay,
     scaled,
     swapped,
 )
+from omnipilot.learn.dataset import as_meant
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,6 +89,14 @@ def test_rows_are_put_in_the_order_of_their_dates(tmp_path: Path) -> None:
     found = read_timeline(folder, "ours", CATALOG)
     assert (np.diff(found.period) >= 0).all()
     assert found.dataset.runs[0].output_tokens == 128.0 + 2
+
+
+def test_the_real_table_is_read_with_its_corrected_gpu_counts(shared_dir: Path) -> None:
+    found = read_timeline(shared_dir / "data", "inferencex_silicon", CATALOG)
+    assert len(found.names) >= 6
+    assert np.bincount(found.period).min() >= MONTH_ROWS
+    assert (np.diff(found.period) >= 0).all()
+    assert all(as_meant(run) == run for run in found.dataset.runs)
 
 
 def test_falsified_months_change_that_month_alone(timeline: Timeline) -> None:

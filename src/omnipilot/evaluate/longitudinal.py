@@ -21,7 +21,7 @@ from omnipilot.costmodel.frame import build_frame
 from omnipilot.domain.errors import BadInputError
 from omnipilot.domain.rows import InferenceRun
 from omnipilot.learn.cycle import Incumbent, turn
-from omnipilot.learn.dataset import build_dataset
+from omnipilot.learn.dataset import as_meant, build_dataset
 from omnipilot.learn.gate import figures
 from omnipilot.learn.local_fit import DECISION_HEAD, Answered, Recipe, answer
 
@@ -91,8 +91,9 @@ def read_timeline(folder: Path, source: str, catalog: Catalog) -> Timeline:
         if not month:
             undated += 1
             continue
-        dated[id(item)] = month
-        runs.append(item)
+        run = as_meant(item)  # a dataset keeps such a run, by which its month is found again
+        dated[id(run)] = month
+        runs.append(run)
     dataset = build_dataset(runs, catalog)
     months = np.asarray([dated[id(run)] for run in dataset.runs])
     order = np.argsort(months, kind="stable")

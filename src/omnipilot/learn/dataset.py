@@ -85,6 +85,15 @@ def _setting(run: InferenceRun, scenario: Scenario) -> str:
     return f"{replace(run, labels={}, model='', notes='')}{structure}"
 
 
+def as_meant(run: InferenceRun) -> InferenceRun:
+    """The run with its GPU count as its source means it; the run itself where that is what it says.
+
+    See ``SQUARED_GPUS``.
+    """
+    squared = SQUARED_GPUS.get((run.source, run.gpu), {})
+    return replace(run, n_gpus=squared[run.n_gpus]) if run.n_gpus in squared else run
+
+
 def build_dataset(items: Iterable[InferenceRun | Rejection], catalog: Catalog) -> Dataset:
     """Resolve and screen measured rows, with GPU counts as their source means them.
 
@@ -113,9 +122,7 @@ def build_dataset(items: Iterable[InferenceRun | Rejection], catalog: Catalog) -
         if not item.labels:
             counts["no_label"] += 1
             continue
-        squared = SQUARED_GPUS.get((item.source, item.gpu), {})
-        if item.n_gpus in squared:
-            item = replace(item, n_gpus=squared[item.n_gpus])  # noqa: PLW2901 - as it was meant
+        item = as_meant(item)  # noqa: PLW2901 - the same run
         if SEVERAL_ENGINES in item.notes:
             counts["several_engines"] += 1
             continue
