@@ -29,9 +29,9 @@ ADVISE: Final = (
     "advise", "--model", "Qwen/Qwen2.5-7B-Instruct", "--concurrency", "200", "--context", "4096",
 )  # fmt: skip
 FITS: Final = ("fits", "--model", "Qwen/Qwen2.5-72B-Instruct", "--gpu", "h100-80", "--tp", "2")
-# Kinds and precisions of which 80 arms start for that model.
+# Kinds and precisions of which 84 arms start for that model.
 WARM_KINDS: Final = (
-    "a100-40", "a100-80", "h100-80", "h200-141", "b200-180", "l40s-48", "a10g-24", "l4-24",
+    "a100-40", "a100-80", "h100-80", "h200-141", "b200-180", "l40s-48", "a10g-24",
 )  # fmt: skip
 WARM_PRECISIONS: Final = ("bf16", "fp8", "gptq", "awq")
 # One question that both programs answer: which tensor parallel on up to eight H200, and how fast.
