@@ -24,12 +24,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PhysicsParameter:
-    """One effective parameter: its name, unit, starting value and what it stands for."""
+    """One effective parameter: its name, unit, starting value and what it stands for.
+
+    ``spread`` is how far its offsets may go, as a share of their group's standard deviation. The
+    parameters of experts, latent attention and queues are told apart by few models of a group:
+    let loose, they and the bandwidths of dense layers balance each other there, and an unseen
+    model pays for it.
+    """
 
     name: str
     unit: str
     start: float
     meaning: str
+    spread: float = 1.0
 
 
 PARAMETERS: tuple[PhysicsParameter, ...] = (
@@ -42,19 +49,19 @@ PARAMETERS: tuple[PhysicsParameter, ...] = (
     PhysicsParameter("sequence_overhead_s", "s", 15e-6, "host work for one sequence in one step"),
     PhysicsParameter("allreduce_latency_s", "s", 8e-6, "latency of one all-reduce"),
     PhysicsParameter("link_bandwidth_eff", "fraction", 0.50, "of the GPU-to-GPU link"),
-    PhysicsParameter("prefill_overhead_s", "s", 5e-3, "fixed cost of one prefill"),
-    PhysicsParameter("media_overhead_s", "s", 30e-3, "decoding and encoding a request's media"),
-    PhysicsParameter("moe_read_frac", "ratio", 1.0, "experts read, uniform routing = 1"),
-    PhysicsParameter("moe_layer_frac", "ratio", 0.5, "extra fixed cost of a MoE layer"),
-    PhysicsParameter("moe_weight_eff", "ratio", 0.8, "bandwidth of experts beside dense layers"),
-    PhysicsParameter("moe_compute_eff", "ratio", 0.8, "FLOP/s of experts beside dense layers"),
-    PhysicsParameter("mla_kv_eff", "ratio", 1.0, "KV bandwidth of latent attention beside plain"),
-    PhysicsParameter("allreduce_hop_frac", "ratio", 0.5, "latency added by a doubling of GPUs"),
-    PhysicsParameter("tpot_prefill_frac", "ratio", 0.8, "share of prefills that stretch TPOT"),
-    PhysicsParameter("ttft_queue_frac", "ratio", 0.25, "share of the batch prefilled first"),
-    PhysicsParameter("ttft_overhead_s", "s", 15e-3, "request handling before the first token"),
-    PhysicsParameter("kv_wait_frac", "ratio", 0.5, "share of queue wait at the median"),
-    PhysicsParameter("kv_output_frac", "ratio", 0.75, "of its output that a sequence holds"),
+    PhysicsParameter("prefill_overhead_s", "s", 5e-3, "fixed cost of one prefill", 0.5),
+    PhysicsParameter("media_overhead_s", "s", 30e-3, "reading a request's pictures and sound", 0.5),
+    PhysicsParameter("moe_read_frac", "ratio", 1.0, "experts read, uniform routing = 1", 0.2),
+    PhysicsParameter("moe_layer_frac", "ratio", 0.5, "extra fixed cost of a MoE layer", 0.2),
+    PhysicsParameter("moe_weight_eff", "ratio", 0.8, "experts' bandwidth beside dense layers", 0.2),
+    PhysicsParameter("moe_compute_eff", "ratio", 0.8, "FLOP/s of experts beside dense layers", 0.2),
+    PhysicsParameter("mla_kv_eff", "ratio", 1.0, "KV bandwidth of latent attention", 0.2),
+    PhysicsParameter("allreduce_hop_frac", "ratio", 0.5, "latency added by doubling the GPUs", 0.2),
+    PhysicsParameter("tpot_prefill_frac", "ratio", 0.8, "share of prefills that stretch TPOT", 0.2),
+    PhysicsParameter("ttft_queue_frac", "ratio", 0.25, "share of the batch prefilled first", 0.2),
+    PhysicsParameter("ttft_overhead_s", "s", 15e-3, "request handling before the first token", 0.5),
+    PhysicsParameter("kv_wait_frac", "ratio", 0.5, "share of queue wait at the median", 0.2),
+    PhysicsParameter("kv_output_frac", "ratio", 0.75, "of its output that a sequence holds", 0.2),
     PhysicsParameter("idle_power_frac", "fraction", 0.25, "of TDP when idle"),
     PhysicsParameter("memory_power_frac", "fraction", 0.45, "of TDP added when memory is busy"),
     PhysicsParameter("compute_power_frac", "fraction", 0.60, "of TDP added when compute is busy"),

@@ -27,12 +27,16 @@ _HARDWARE = (
     "layer_overhead_s", "sequence_overhead_s", "allreduce_latency_s", "link_bandwidth_eff",
     "idle_power_frac", "memory_power_frac", "compute_power_frac",
 )  # fmt: skip
+_SPREAD = np.array([p.spread for p in PARAMETERS])
 _KERNEL = ("weight_bandwidth_eff", "decode_compute_eff", "prefill_compute_eff", "layer_overhead_s")
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetGroup:
-    """A category whose levels move some parameters; ``sd`` of the offsets in log units."""
+    """A category whose levels move some parameters.
+
+    ``sd`` of the offsets in log units, of a parameter whose own ``spread`` is 1.
+    """
 
     category: str
     sd: float
@@ -127,7 +131,7 @@ class _Layout:
         for group in OFFSET_GROUPS:
             levels = frame.levels[group.category]
             here = slice(first[group.category], first[group.category] + p * len(levels))
-            precision[here] = 1.0 / group.sd**2
+            precision[here] = np.tile((group.sd * _SPREAD) ** -2.0, len(levels))
             has_rows = np.isin(np.arange(len(levels)), frame.codes[group.category])
             free[here] = np.outer(has_rows, np.isin(PARAMETER_NAMES, group.parameters)).ravel()
         combos, combo_of = np.unique(
