@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from omnipilot.costmodel import fitted as module
 from omnipilot.costmodel.bundle import save_bundle
 from omnipilot.costmodel.fitted import FALLBACK_ORDER, POWER_MARGIN
+from omnipilot.costmodel.frame import build_frame
 from omnipilot.costmodel.heads import HEAD_OF_TARGET
 from omnipilot.costmodel.novelty import CLASS_NAMES
 from omnipilot.costmodel.predict import CostModel
@@ -223,3 +224,22 @@ def test_columns_of_a_group_go_with_it() -> None:
     del group
     gc.collect()
     assert len(kept.frames) == 0
+
+
+def test_own_rows_narrow_no_band_beyond_their_own_loads() -> None:
+    own = build_frame(
+        [
+            scenario(source="ours", concurrency=c, prompt_tokens=p)
+            for c in (4.0, 8.0, 16.0, 24.0, 32.0, 48.0, 64.0)
+            for p in (512.0, 600.0, 700.0, 800.0, 900.0, 1024.0)
+        ]
+    )
+    name, rng = "output_tokens_per_s", np.random.default_rng(3)
+    base = fitted()
+    truth = base.physics.evaluate(own).log[name] + 0.4 + 0.02 * rng.standard_normal(own.n)
+    labels = dict.fromkeys(TARGET_NAMES, np.full(own.n, np.nan)) | {name: truth}
+    site = base.condition(own, labels, cells=np.arange(own.n).astype(str))
+    asked = build_frame([scenario(source="ours", concurrency=c) for c in (40.0, 160.0)])
+    values = site.predict(asked).values[name]
+    inside, beyond = np.log(values[:, 4] / values[:, 3])
+    assert beyond > 2.0 * inside

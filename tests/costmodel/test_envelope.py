@@ -125,6 +125,34 @@ def test_what_is_new_is_told_as_a_reason(
     assert verdict.reasons[0].startswith(reason)
 
 
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, ""),
+        ({"concurrency": 40.0}, ""),
+        ({"concurrency": 200.0}, "concurrency 200 requests is outside the measured 16 to 64"),
+        ({"prompt_tokens": 2000.0}, "context 2,128 tokens is outside the measured"),
+        ({"n_gpus": 4}, "tensor parallel 4 GPUs is outside the measured 1 to 1"),
+        ({"gpu": "a100-80"}, "GPU kind 'a100-80' has no measured row at this site"),
+        ({"model": SIBLING}, f"model '{SIBLING}' has no measured row at this site"),
+    ],
+)
+def test_own_rows_make_no_answer_high_that_they_do_not_reach(
+    changed: dict[str, object], words: str
+) -> None:
+    own = build_frame([scenario(source="ours", concurrency=c) for c in (16.0, 64.0)])
+    asked = build_frame([scenario(**{"source": "ours", "concurrency": 32.0} | changed)])  # type: ignore[arg-type]
+    here = ENVELOPE.extended(own)
+    verdict = here.support(asked, np.array([0.9]), np.array([0.95]))[0]
+    assert verdict.confidence == ("medium" if words else "high")
+    assert any(words in reason for reason in verdict.reasons) if words else not verdict.reasons
+    assert verdict.supported
+
+
+def test_a_model_without_own_rows_lies_beyond_no_site() -> None:
+    assert ENVELOPE.beyond_site(build_frame([scenario(concurrency=300.0)] * 2)) == [(), ()]
+
+
 def test_distance_is_the_log_of_the_similarity() -> None:
     assert judge(scenario(), 1.0).distance == 0.0
     assert judge(scenario(), np.exp(-2.0)).distance == pytest.approx(2.0)

@@ -225,6 +225,12 @@ def _encode(model: FittedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]
             "novelty": e.novelty,
             "engine_eras": e.engine_eras,
             "cells": e.cells,
+            # Left out where there is nothing to say: a base model's digest stays what it was.
+            **(
+                {"site_levels": e.site_levels, "site_ranges": e.site_ranges}
+                if e.site_levels
+                else {}
+            ),
         },
     }
     return document, arrays
@@ -373,5 +379,7 @@ def _decode(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Fitted
         novelty={k: tuple(v) for k, v in e["novelty"].items()},
         engine_eras=tuple(e["engine_eras"]),
         cells=tuple(tuple(c) for c in e["cells"]),
+        site_levels={k: tuple(v) for k, v in e.get("site_levels", {}).items()},
+        site_ranges={k: (v[0], v[1]) for k, v in e.get("site_ranges", {}).items()},
     )
     return FittedModel(physics=physics, heads=heads, envelope=envelope, local=local)

@@ -7,7 +7,7 @@ itself has rows near by.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,8 @@ from omnipilot.costmodel.novelty import CLASS_NAMES, SEEN, novelty_of, training_
 from omnipilot.domain.prediction import Confidence, SupportVerdict
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from numpy.typing import NDArray
 
     from omnipilot.costmodel.frame import Frame
@@ -50,6 +52,10 @@ AXES: tuple[Axis, ...] = (
     Axis("concurrency", column="concurrency", unit="requests"),
     Axis("context", column="context", unit="tokens"),
 )
+
+# Beside the axes a site's own rows are known by their models.
+_MODEL = Axis("model", category="model")
+_HERE = " at this site"
 
 
 def _axis_values(frame: Frame, column: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -88,7 +94,8 @@ class Envelope:
     ``levels`` and ``ranges`` describe the axes, ``novelty`` the levels of the novelty classes,
     ``engine_eras`` the software seen. ``cells`` holds one tuple a (source, model, GPU kind, GPUs,
     precision): those keys, rows, concurrency range (0 where not stated) and context range, log
-    parameters.
+    parameters. ``site_levels`` and ``site_ranges`` are the axes, and the models, of the site's own
+    rows alone; empty where it has none.
     """
 
     levels: dict[str, tuple[str, ...]]
@@ -96,6 +103,8 @@ class Envelope:
     novelty: dict[str, tuple[str, ...]]
     engine_eras: tuple[str, ...]
     cells: tuple[tuple[str, str, str, int, str, int, float, float, float, float, float], ...]
+    site_levels: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    site_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
     def from_frame(cls, frame: Frame) -> Envelope:
@@ -130,7 +139,19 @@ class Envelope:
             novelty=self.novelty,
             engine_eras=tuple(sorted({*self.engine_eras, *own.engine_eras})),
             cells=self.cells + own.cells,
+            site_levels=own.levels | {_MODEL.name: own.novelty[_MODEL.category]},
+            site_ranges=own.ranges,
         )
+
+    def beyond_site(self, frame: Frame) -> list[tuple[str, ...]]:
+        """How far each question lies beyond the site's own rows, in words; nothing where within.
+
+        What those rows say of the site reaches no further than they do, however much of the
+        variance they take away: a run of 64 requests does not tell where 2,000 saturate.
+        """
+        if not self.site_levels:
+            return [()] * frame.n
+        return self._violations(frame, (*AXES, _MODEL), self.site_levels, self.site_ranges, _HERE)
 
     def support(
         self,
@@ -146,19 +167,20 @@ class Envelope:
             informed: share of the variance that the site's own rows took away (n,).
         """
         told = np.zeros(frame.n) if informed is None else informed
-        violations = self._violations(frame)
+        violations = self._violations(frame, AXES, self.levels, self.ranges)
+        beyond = self.beyond_site(frame)
         names, new_model, new_era = frame.fixed(self, lambda: self._news(frame))
         rows = zip(
-            violations, names, new_model, new_era, similarity.tolist(), told.tolist(),
+            violations, beyond, names, new_model, new_era, similarity.tolist(), told.tolist(),
             (-np.log(np.maximum(similarity, 1e-6))).tolist(),
             strict=True,
         )  # fmt: skip
         verdicts = []
-        for out, name, is_new_model, is_new_era, alike, share, distance in rows:
-            reasons: tuple[str, ...] = ()
-            known_here = share >= INFORMED_SHARE
+        for out, far, name, is_new_model, is_new_era, alike, share, distance in rows:
+            reasons: tuple[str, ...] = far if share >= INFORMED_SHARE else ()
+            known_here = share >= INFORMED_SHARE and not far
             if name == "source" and not known_here:
-                reasons = (_FEW_OF_SITE if share > 0 else _NONE_OF_SITE,)
+                reasons += (_FEW_OF_SITE if share > 0 else _NONE_OF_SITE,)
             if is_new_model and not known_here:
                 reasons += ("no row of this model",)
             if is_new_era:
@@ -175,25 +197,34 @@ class Envelope:
             verdicts.append(SupportVerdict(not out, out, name, distance, confidence, reasons))
         return verdicts
 
-    def _violations(self, frame: Frame) -> list[tuple[str, ...]]:
-        """The axes of each row that are out, in words, in the order of ``AXES``."""
+    @staticmethod
+    def _violations(
+        frame: Frame,
+        axes: Sequence[Axis],
+        within: Mapping[str, tuple[str, ...]],
+        ranges: Mapping[str, tuple[float, float]],
+        where: str = "",
+    ) -> list[tuple[str, ...]]:
+        """The axes of each row that are out, in words, in the order of ``axes``."""
         found: list[tuple[str, ...]] = [()] * frame.n
-        for axis in AXES:
+        for axis in axes:
             if axis.category:
-                known = set(self.levels[axis.name])
+                known = set(within[axis.name])
                 levels = frame.levels[axis.category]
                 out = [level not in known for level in levels]
                 if any(out):
                     codes = frame.codes[axis.category]
                     for i in np.flatnonzero(np.asarray(out)[codes]).tolist():
-                        found[i] += (f"{axis.name} '{levels[codes[i]]}' has no measured row",)
+                        found[i] += (
+                            f"{axis.name} '{levels[codes[i]]}' has no measured row{where}",
+                        )
                 continue
-            low, high = self.ranges[axis.name]
+            low, high = ranges[axis.name]
             values, stated = _axis_values(frame, axis.column)
             outside = (values < low * 0.999) | (values > high * 1.001)
             for i in np.flatnonzero(stated & outside).tolist():
                 said = f"{axis.name} {values[i]:,.0f} {axis.unit}"
-                found[i] += (f"{said} is outside the measured {low:,.0f} to {high:,.0f}",)
+                found[i] += (f"{said} is outside the measured {low:,.0f} to {high:,.0f}{where}",)
         return found
 
     def _news(self, frame: Frame) -> tuple[list[str], list[bool], list[bool]]:

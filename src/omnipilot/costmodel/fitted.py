@@ -86,7 +86,8 @@ class LogQuantiles:
 class Questions:
     """n questions as every head sees them.
 
-    ``numeric`` float32 (n, n_numeric_features); ``novelty`` index into ``NOVELTY`` (n,).
+    ``numeric`` float32 (n, n_numeric_features); ``novelty`` index into ``NOVELTY`` (n,);
+    ``within_site`` whether the site's own rows reach as far (n,).
     """
 
     frame: Frame
@@ -94,6 +95,7 @@ class Questions:
     places: KernelPlaces
     numeric: NDArray[np.float32]
     novelty: NDArray[np.int64]
+    within_site: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +181,8 @@ class FittedModel:
             out[rows, :3] = q
             out[rows, 3], out[rows, 4] = lower, upper
             if local is not None and local.band is not None:
-                near = rows[left <= 1.0 - NEAR_SHARE]
-                sd = local.deviation.sd_after(left[left <= 1.0 - NEAR_SHARE])
+                known = (left <= 1.0 - NEAR_SHARE) & questions.within_site[rows]
+                near, sd = rows[known], local.deviation.sd_after(left[known])
                 out[near, 0] = out[near, 3] = local.band[0] * sd
                 out[near, 2] = out[near, 4] = local.band[1] * sd
             out[rows] += centre[:, None]
@@ -195,6 +197,7 @@ class FittedModel:
             places=KernelPlaces.from_frame(frame, at),
             numeric=numeric_features(frame, at),
             novelty=novelty_of(frame, self.envelope.novelty),
+            within_site=np.asarray([not far for far in self.envelope.beyond_site(frame)]),
         )
 
     def joint(self, frame: Frame, prior: Physics, name: str) -> JointErrors:
