@@ -19,22 +19,10 @@ from omnipilot.advisor import Advisor, Question
 from omnipilot.advisor.answer_data import advice_data
 from omnipilot.domain import ServingRequest
 from omnipilot.web.memory import settle_memory
+from service_load import GPUS, MODEL, PRECISIONS, gauge_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-MODEL = "Qwen/Qwen2.5-7B-Instruct"
-# Kinds and precisions of which some 90 arms start for this model.
-GPUS = ("a100-40", "a100-80", "h100-80", "h200-141", "b200-180", "l40s-48", "a10g-24", "l4-24")
-PRECISIONS = ("bf16", "fp8", "gptq", "awq")
-
-
-def gauge_s() -> float:
-    """Seconds of a fixed loop: what this core is worth at this moment."""
-    began, total = time.perf_counter(), 0
-    scope = {"total": total}
-    exec("for i in range(5_000_000): total += i", scope)  # noqa: S102 - as a module runs it
-    return time.perf_counter() - began
 
 
 def question(concurrency: int, context_tokens: int) -> Question:
