@@ -7,6 +7,7 @@ shared folder on free ports; up in about 7 s, once a session, and only where a t
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -26,6 +27,8 @@ __all__ = ["SlurmCluster", "free_ports", "slurm"]
 
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "sacct", "munged", "mariadbd", "mariadb-install-db")
 START_S = 120
+STARTS = 3
+_LOWEST_PORT = 10_000
 _SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -77,16 +80,20 @@ class SlurmCluster:
 
 
 def free_ports(n: int) -> list[int]:
-    """Ports of the loopback that nothing listens on, one after the other: ``n`` in a row."""
+    """Ports of the loopback that nothing listens on, one after the other: ``n`` in a row.
+
+    They lie below those that the system hands to outgoing connections: one of these would keep a
+    daemon from its port between the choice and its start.
+    """
+    outgoing = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()
+    highest = int(outgoing[0]) - n
     for _ in range(50):
+        start = _LOWEST_PORT + secrets.randbelow(highest - _LOWEST_PORT)
         with ExitStack() as held:
-            first = held.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            start = first.getsockname()[1]
             try:
-                for port in range(start + 1, start + n):
+                for port in range(start, start + n):
                     held.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            except (OSError, OverflowError):
+            except OSError:
                 continue
             return list(range(start, start + n))
     raise AssertionError(f"no {n} free ports in a row")
@@ -111,32 +118,51 @@ def slurm(shared_dir: Path) -> Iterator[SlurmCluster]:
     reason = missing_parts(recipes)
     if reason:
         pytest.skip(reason)
-    # Not under pytest's own folder: that is closed to other users, and munge refuses it.
-    folder = Path(tempfile.mkdtemp(prefix="omnipilot-slurm-"))
-    folder.chmod(0o755)
-    try:
-        (folder / "jobs").mkdir()
-        (folder / "jobs").chmod(0o1777)
-        ports = free_ports(10)
-        names = dict(zip(("DBPORT", "DBDPORT", "CTLPORT", "NDPORT"), map(str, ports), strict=False))
-        environment = {"PATH": _SYSTEM_PATH, "HOME": str(folder), "LANG": "C.UTF-8", **names}
-        log = folder / "start.log"
-        with log.open("wb") as out:
-            # Into a file: the daemons keep a pipe open for ever.
-            done = subprocess.run(
-                ["bash", str(recipes / "slurm-up.sh"), str(folder)], env=environment,
-                stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=START_S, check=False,
+    told: list[str] = []
+    for _ in range(STARTS):
+        # Not under pytest's own folder: that is closed to other users, and munge refuses it.
+        folder = Path(tempfile.mkdtemp(prefix="omnipilot-slurm-"))
+        try:
+            cluster = _start(recipes, folder)
+            if cluster is not None:
+                yield cluster
+                return
+            told.append(_last_words(folder))
+        finally:
+            subprocess.run(
+                ["bash", str(recipes / "slurm-down.sh"), str(folder), "--purge"],
+                stdin=subprocess.DEVNULL, capture_output=True, timeout=START_S, check=False,
             )  # fmt: skip
-        if done.returncode != 0:
-            pytest.fail(f"the recipe did not start Slurm: {log.read_text(errors='replace')[-800:]}")
-        conf = folder / "etc" / "slurm.conf"
-        yield SlurmCluster(
-            folder,
-            environment | {"SLURM_CONF": str(conf)},
-            has_memory_cgroup="TaskPlugin=task/cgroup" in conf.read_text(encoding="utf-8"),
-        )
-    finally:
-        subprocess.run(
-            ["bash", str(recipes / "slurm-down.sh"), str(folder), "--purge"],
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=START_S, check=False,
-        )  # fmt: skip
+    pytest.fail(f"the recipe did not start Slurm in {STARTS} attempts: " + "\n".join(told))
+
+
+def _start(recipes: Path, folder: Path) -> SlurmCluster | None:
+    """Start a cluster in a folder; ``None`` where a daemon of it did not come up in its time."""
+    folder.chmod(0o755)
+    (folder / "jobs").mkdir()
+    (folder / "jobs").chmod(0o1777)
+    ports = free_ports(10)
+    names = dict(zip(("DBPORT", "DBDPORT", "CTLPORT", "NDPORT"), map(str, ports), strict=False))
+    environment = {"PATH": _SYSTEM_PATH, "HOME": str(folder), "LANG": "C.UTF-8", **names}
+    with (folder / "start.log").open("wb") as out:
+        # Into a file: the daemons keep a pipe open for ever.
+        try:
+            subprocess.run(
+                ["bash", str(recipes / "slurm-up.sh"), str(folder)], env=environment,
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=START_S, check=True,
+            )  # fmt: skip
+        except subprocess.SubprocessError:
+            return None
+    conf = folder / "etc" / "slurm.conf"
+    return SlurmCluster(
+        folder,
+        environment | {"SLURM_CONF": str(conf)},
+        has_memory_cgroup="TaskPlugin=task/cgroup" in conf.read_text(encoding="utf-8"),
+    )
+
+
+def _last_words(folder: Path) -> str:
+    """The ends of what the recipe and the daemons wrote."""
+    logs = [folder / "start.log", *sorted((folder / "log").glob("slurm*.log"))]
+    ends = [(p.name, p.read_text(errors="replace")[-400:]) for p in logs if p.is_file()]
+    return "\n".join(f"--- {name}\n{text}" for name, text in ends)
