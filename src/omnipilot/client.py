@@ -160,7 +160,7 @@ class Client:
                 found = json.loads(answer.read(_MOST_BYTES))
         except urllib.error.HTTPError as error:
             raise _refusal(error) from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             reason = getattr(error, "reason", None) or error
             raise ServiceError(f"{self.url} does not answer: {reason}") from error
         if not isinstance(found, dict):
@@ -171,7 +171,7 @@ class Client:
 def _refusal(error: urllib.error.HTTPError) -> ServiceError:
     try:
         document = json.loads(error.read(2**20))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         document = None
     if not isinstance(document, dict) or "detail" not in document:
         return ServiceError(f"the service answered {error.code}", status=error.code)

@@ -149,6 +149,13 @@ def test_altered_torn_and_other_lines_are_left_in_the_log_and_counted(store: Sto
     assert store.torn_files()
 
 
+def test_a_line_that_two_writers_glued_is_counted_and_the_others_are_copied(store: Store) -> None:
+    lines = store.path.read_bytes().splitlines(keepends=True)
+    store.path.write_bytes(lines[0][:-20] + b"".join(lines))
+    report = compact(store, write_parquet)
+    assert (report.rows, report.skipped) == (99, {"not a row": 1})
+
+
 def test_there_is_nothing_to_copy_of_a_site_without_jobs(tmp_path: Path) -> None:
     empty = Store.open(tmp_path / "none", log_name=CLUSTER_LOG_NAME)
     assert compact(empty, write_parquet).total_rows == 0

@@ -18,6 +18,7 @@ from omnipilot.domain import BadInputError, InferenceRun, StateError
 from omnipilot.store import AppendReport, ReadTally, Store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from omnipilot.store import StoredRow
@@ -155,6 +156,29 @@ def test_damaged_altered_overlong_and_foreign_lines_are_counted_and_kept(tmp_pat
     assert tally.unknown == {"gpu_probe": 1}
     assert store.append([run(9)], now_s=0.0) == AppendReport(1, 0)
     assert store.path.read_bytes().startswith(data)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda line: line.replace(b'"H100"', b'"H200"'),
+        lambda line: line[:100] + line,  # two writers without a lock
+        lambda line: line[:-9] + b"\n",
+        lambda line: line.replace(b'"ingested_at_s":0.0', b'"ingested_at_s":0.0.0'),
+        lambda line: line.replace(b'"ingested_at_s":0.0', b'"ingested_at_s":"0"'),
+    ],
+)
+def test_a_row_whose_line_was_damaged_is_taken_in_anew(
+    tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    store = fill(tmp_path / "made", 0)
+    store.append([run(1), run(2)], now_s=0.0)
+    first, second = store.path.read_bytes().splitlines(keepends=True)
+    assert damage(first) != first
+    store.path.write_bytes(damage(first) + second)
+    again = Store.open(store.home)
+    assert again.append([run(1), run(2)], now_s=1.0) == AppendReport(1, 1)
+    assert loads(again) == [2, 1]
 
 
 @given(data=st.binary(max_size=400))

@@ -143,16 +143,24 @@ def replay(advisor: Advisor, name: str) -> Replay:
             f"with '{name}': {path} keeps the newest {int(advisor.settings.decisions_kept):,}"
         )
     record = _verified(found[0], path)
-    version = str(record["model_version"])
-    changed = []
-    if record["facts"] != _facts_digest(advisor.home):
-        changed.append("the site's GPU kinds or models have changed since")
-    if record["code"] != omnipilot.__version__:
-        changed.append(f"it was made by version {record['code']} of this program")
-    question = _question(record)
+    try:
+        version = str(record["model_version"])
+        changed = []
+        if record["facts"] != _facts_digest(advisor.home):
+            changed.append("the site's GPU kinds or models have changed since")
+        if record["code"] != omnipilot.__version__:
+            changed.append(f"it was made by version {record['code']} of this program")
+        question = _question(record)
+        settings = _settings(record["settings"])
+        answer = dict(record["answer"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StateError(
+            f"{path}: the recommendation has another form than version {omnipilot.__version__} "
+            f"writes: ask the version that made it ({type(error).__name__}: {error})"
+        ) from error
     again = type(advisor)(advisor.home, model=_model(advisor, version))
-    again.__dict__["settings"] = _settings(record["settings"])
-    return Replay(again, question, question.now_s, version, record["answer"], tuple(changed))
+    again.__dict__["settings"] = settings
+    return Replay(again, question, question.now_s, version, answer, tuple(changed))
 
 
 def _verified(line: bytes, path: Path) -> dict[str, Any]:
@@ -161,7 +169,7 @@ def _verified(line: bytes, path: Path) -> dict[str, Any]:
         name = record.pop("id")
         text = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
         sound = hashlib.sha256(text.encode()).hexdigest().startswith(name)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         sound = False
     if not sound:
         raise StateError(f"{path}: the recommendation was changed after it was written")

@@ -47,7 +47,7 @@ def outcome_of(folder: Path) -> str:
     ready), "failed" (never got ready) or "stopped" (before it was ready).
     """
     try:
-        return (folder / DONE_NAME).read_text(encoding="utf-8").strip()[:40]
+        return (folder / DONE_NAME).read_text(encoding="utf-8", errors="replace").strip()[:40]
     except OSError:
         return ""
 

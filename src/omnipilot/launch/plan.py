@@ -107,7 +107,7 @@ def read_plan(path: Path) -> Plan:
     """
     try:
         plan = msgspec.json.decode(path.read_bytes(), type=Plan)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadInputError(f"{path} is no plan of a benchmark grid: {error}") from error
     if plan.version != PLAN_VERSION:
         raise BadInputError(f"{path} is of version {plan.version}: plan again with this version")

@@ -177,5 +177,5 @@ def read_spec(folder: Path) -> LaunchSpec:
     path = folder / SPEC_NAME
     try:
         return msgspec.json.decode(path.read_bytes(), type=LaunchSpec)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadInputError(f"{folder} is no folder of a launch: {error}") from error

@@ -172,7 +172,7 @@ class Registry:
             return {str(k): float(v) for k, v in rows.items()}
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, AttributeError, TypeError) as error:
+        except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
             raise BundleError(f"{path} is damaged: restore it or fit again") from error
 
     def move(self, event: str, version: str, facts: dict[str, Any], *, at_s: float) -> Entry:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import binascii
 import hashlib
+import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LINE_BYTES", "ROW_TYPES", "EncodedRow", "StoredRow", "UnknownKindError", "UnreadableLineError",
-    "decode_line", "digest_of_line", "encode_line", "encode_row", "is_unaltered", "time_stamp",
+    "decode_line", "digest_of_line", "encode_line", "encode_row", "is_unaltered", "known_digest",
+    "time_stamp",
 ]  # fmt: skip
 
 # Kinds of rows by the name in their ``kind`` field; a new kind is one entry.
@@ -56,6 +58,11 @@ ROW_TYPES: Final[dict[str, type[Row]]] = {
 LINE_BYTES: Final = 2**20
 _HEAD: Final = b'{"content_hash":"'
 _DIGEST_END: Final = len(_HEAD) + 64
+# What stands before the content in the lines written here; the time is a number of JSON.
+_WHOLE: Final = re.compile(
+    rb'\{"content_hash":"([0-9a-f]{64})","ingested_at_s":'
+    rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?,"
+)
 
 _FLOAT_FIELDS: Final = {
     row: tuple(f.name for f in fields(row) if f.type in {"float", float})
@@ -198,6 +205,23 @@ def digest_of_line(line: bytes) -> bytes | None:
     except (msgspec.MsgspecError, ValueError):
         return None
     return digest if len(digest) == 32 else None
+
+
+def known_digest(line: bytes) -> bytes | None:
+    """Read the content hash of a line that can be read and holds that content; None for any other.
+
+    A line that was torn, glued to another or altered names a row that nobody can read any more.
+    """
+    found = _WHOLE.match(line)
+    if found is not None:
+        digest = hashlib.sha256(b"{" + line[found.end() : -1]).digest()
+        if digest.hex().encode() == found[1]:
+            return digest
+    try:
+        stated = _envelope_decoder.decode(line).content_hash
+        return binascii.unhexlify(stated) if is_unaltered(line, stated) else None
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return None
 
 
 def decode_line(line: bytes) -> StoredRow:

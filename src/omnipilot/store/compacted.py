@@ -19,7 +19,7 @@ import msgspec
 
 from omnipilot.domain.errors import StateError
 from omnipilot.domain.rows import SCHEMA_VERSION, ClusterJob
-from omnipilot.store.codec import digest_of_line, encode_line, is_unaltered, time_stamp
+from omnipilot.store.codec import digest_of_line, encode_line, known_digest, time_stamp
 from omnipilot.store.files import replace_file
 from omnipilot.store.lock import exclusive
 from omnipilot.store.log import ReadTally, row_of_line
@@ -269,8 +269,7 @@ def _copy_jobs(log: BinaryIO, out: BinaryIO, until_byte: int, tally: ReadTally) 
 
 def _job_line(line: bytes, tally: ReadTally) -> bytes | None:
     """Give the line of a job in the present schema; None, and counted, for anything else."""
-    digest = digest_of_line(line)
-    if _KIND in line and _SCHEMA in line and digest and is_unaltered(line, digest.hex()):
+    if _KIND in line and _SCHEMA in line and known_digest(line):
         return line
     stored = row_of_line(line, tally)
     if stored is None or not isinstance(stored.row, ClusterJob):

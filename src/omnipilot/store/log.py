@@ -26,6 +26,7 @@ from omnipilot.store.codec import (
     decode_line,
     digest_of_line,
     encode_row,
+    known_digest,
 )
 from omnipilot.store.files import make_private, sync_folder, sync_name, write_all
 from omnipilot.store.lock import LOCK_TIMEOUT_S, exclusive
@@ -83,7 +84,8 @@ class _Index:
         stream.seek(self._end_bytes)
         for line in _lines(stream):
             self._end_bytes = stream.tell() if line is None else self._end_bytes + len(line)
-            digest = digest_of_line(line) if line else None
+            # Of a damaged line not: the row that it named is taken in anew.
+            digest = known_digest(line) if line else None
             if digest is not None:
                 self.digests.add(digest)
 

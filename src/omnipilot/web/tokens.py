@@ -82,7 +82,7 @@ class TokenFile:
             if about.st_size > _MOST_BYTES:
                 raise StateError(f"{self.path} is too large for a list of tokens")
             records = msgspec.json.decode(self.path.read_bytes(), type=tuple[TokenRecord, ...])
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise StateError(
                 f"{self.path} holds no tokens: restore it, or delete it and add tokens anew"
             ) from error
