@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from omnipilot.collect.hostlist import expand_hosts
+from omnipilot.collect.hostlist import MOST_NODES, expand_hosts
 from omnipilot.collect.slurm_numbers import number_or
 from omnipilot.collect.slurm_values import FieldError, duration_s, time_s
 from omnipilot.domain.cluster import Partition, Reservation
@@ -39,8 +39,10 @@ def read_partitions(data: bytes) -> tuple[Partition, ...]:
 def read_reservations(data: bytes) -> tuple[Reservation, ...]:
     """Read the reservations of whole nodes among what scontrol printed."""
     found = []
+    left = MOST_NODES  # of all together: a short line may name very many
     for line in _lines(data, "ReservationName="):
-        nodes = expand_hosts(line.get("Nodes", ""))
+        nodes = expand_hosts(line.get("Nodes", ""), left)
+        left -= len(nodes)
         start_s, end_s = _time(line.get("StartTime", "")), _time(line.get("EndTime", ""))
         if nodes and end_s:
             found.append(Reservation(line["ReservationName"], start_s, end_s, nodes))
