@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from stand_in import StandInModel
 
 from omnipilot.advisor import Advisor, Question
 from omnipilot.catalog import engines, models, precisions
-from omnipilot.domain import ServingRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from omnipilot.domain import InferenceRun, ServingRequest
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 TEXT: Final = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
@@ -112,6 +114,76 @@ def test_the_release_keeps_what_it_does_not_say(
     era = engines.engines()["vllm"].era((0, 99, 1), 9.0)
     assert (era.since, era.non_torch_gib) == ((0, 99, 0), 0.6)
     assert era.max_num_seqs == before.max_num_seqs
+
+
+TARGET_CODE = """
+import sys
+from pathlib import Path
+from omnipilot.domain import targets
+from omnipilot.domain.targets import Target
+(added,) = eval(compile(Path(sys.argv[1]).read_text(), "example", "eval"))
+targets.TARGETS = (*targets.TARGETS, added)
+from omnipilot.collect.csv_rows import collect_csv
+from omnipilot.store.codec import encode_row
+for row in collect_csv(Path(sys.argv[2])):
+    encode_row(row)
+    print(row.labels)
+"""
+
+
+def test_the_target_is_taken_in_from_its_column(tmp_path: Path) -> None:
+    (tmp_path / "example").write_text(block("A target", "python"), encoding="utf-8")
+    (tmp_path / "runs.csv").write_text(
+        "source,model,engine,gpu,n_gpus,precision,isl,osl,concurrency,status,ttft_p99_ms\n"
+        "site,m/7b,vllm,H100,1,bf16,512,128,8,ok,250\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", TARGET_CODE, str(tmp_path / "example"), str(tmp_path / "runs.csv")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == "{'ttft_p99_s': 0.25}\n", done.stderr
+
+
+def test_the_collector_is_called_by_its_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from omnipilot.collect import base, context  # noqa: PLC0415 - names of the example
+    from omnipilot.domain.rejection import Rejection  # noqa: PLC0415 - same
+
+    function, entry = re.findall(
+        r"^```python\n(.*?)^```$",
+        re.split(r"^### ", TEXT.split("### A collector")[1], flags=re.MULTILINE)[0],
+        re.MULTILINE | re.DOTALL,
+    )
+    module = types.ModuleType("omnipilot.collect.acme")
+    vars(module).update(
+        Path=Path, Iterator=Iterator, InferenceRun=InferenceRun, Rejection=Rejection,
+        RunContext=context.RunContext, NO_CONTEXT=context.NO_CONTEXT,
+    )  # fmt: skip
+    body = "    yield Rejection(1, context.source, 'example')\n"
+    exec(compile(function + body, "example", "exec"), vars(module))  # noqa: S102 - our own page
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    (added,) = eval(entry, vars(base))  # noqa: S307 - our own page
+    collect = added.for_site(tmp_path, context.RunContext(source="lab"))
+    assert list(collect(tmp_path / "any")) == [Rejection(1, "lab", "example")]
+
+
+def test_every_property_that_was_broken_to_see_its_test_fail_is_still_there() -> None:
+    spec = importlib.util.spec_from_file_location(
+        "break_properties", ROOT / "benchmarks" / "break_properties.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    del sys.modules[spec.name]
+    assert len(module.BREAKS) >= 20
+    for broken in module.BREAKS:
+        assert broken.old in (ROOT / broken.file).read_text(encoding="utf-8"), broken.name
+        path, _, part = broken.test.partition("::")
+        assert part in (ROOT / path).read_text(encoding="utf-8"), broken.name
+        assert f"| {broken.breaks} |" in TEXT, broken.breaks
 
 
 @pytest.mark.parametrize("place", sorted(set(re.findall(r"`((?:src|tests)/[\w/.]+)`", TEXT))))

@@ -86,6 +86,9 @@ def test_an_unmeasured_arm_wins_when_even_its_lower_utility_is_better() -> None:
 
 def test_no_support_means_low_confidence_whatever_the_interval() -> None:
     assert confidence_of(candidate(supported=False, spread=1.0), ECONOMICS) == "low"
+    arm = candidate(supported=False, spread=1.0)
+    claims = replace(arm, support=replace(arm.support, confidence="high"))
+    assert confidence_of(claims, ECONOMICS) == "low"
     assert confidence_of(candidate(), ECONOMICS) == "high"
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -8,6 +10,7 @@ from decision_builders import A100, FOUR_H100, H100, H100_FP8, cell
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omnipilot.evaluate import baselines
 from omnipilot.evaluate.baselines import POLICIES, Policy, Setting
 from omnipilot.evaluate.decisions import (
     OperatingPoint,
@@ -167,3 +170,15 @@ def test_the_nearest_neighbour_prefers_a_cell_that_measured_the_same_arms() -> N
     assert pick("nearest-neighbour", it, (part, whole)) == H100_FP8.label
     assert pick("nearest-neighbour", it, (part,)) == A100.label
     assert pick("nearest-neighbour", it) == A100.label  # nothing else measured: the cheapest
+
+
+def test_the_worked_example_of_a_baseline_picks_an_arm() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "contributing.md").read_text("utf-8")
+    example = page.split("### A baseline")[1].split("```python\n")[1].split("```")[0]
+    names = dict(vars(baselines))
+    # The last expression is the entry of the table.
+    *_, entry = ast.parse(example).body
+    exec(compile(example, "example", "exec"), names)  # noqa: S102 - our own page
+    (added,) = eval(ast.unparse(entry), names)  # noqa: S307 - same
+    it = cell([A100, FOUR_H100, H100], [1000.0, 5000.0, 2000.0])
+    assert it.arms[added.pick(it, Setting.of((it,), POINT, {}))] == FOUR_H100
