@@ -44,6 +44,10 @@ SPLITS = ("cell", "model", "family")
     "--trees/--no-trees", default=True, show_default=True,
     help="Fit the baseline of boosted trees without physics.",
 )  # fmt: skip
+@click.option(
+    "--aiconfigurator", metavar="PYTHON", default="", envvar="OMNIPILOT_AICONFIGURATOR",
+    help="Beside NVIDIA's AIConfigurator, by a Python that has it; this one's if it has it.",
+)  # fmt: skip
 @home_option
 @format_option("table", "json", "csv")
 def decision(
@@ -55,6 +59,7 @@ def decision(
     value_per_token: float,
     slo: bool,
     trees: bool,
+    aiconfigurator: str,
     home: Path | None,
     form: str,
 ) -> int:
@@ -72,6 +77,7 @@ def decision(
     single_threaded_algebra()
     from omnipilot.catalog import Catalog  # noqa: PLC0415 - keeps --help quick
     from omnipilot.cli import output  # noqa: PLC0415 - same
+    from omnipilot.evaluate.aiconfigurator import find_python  # noqa: PLC0415 - same
     from omnipilot.evaluate.decision_report import document, gather  # noqa: PLC0415 - same
     from omnipilot.evaluate.holdout import Holdout  # noqa: PLC0415 - same
     from omnipilot.evaluate.prices import PRICES_USD_PER_GPU_H  # noqa: PLC0415 - same
@@ -79,7 +85,9 @@ def decision(
     from omnipilot.settings import default_home  # noqa: PLC0415 - same
 
     site = home or default_home()
-    dataset = build_dataset(read_runs(folder), Catalog.load(site))
+    catalog = Catalog.load(site)
+    python = find_python(aiconfigurator)
+    dataset = build_dataset(read_runs(folder), catalog)
     output.progress(f"{dataset.data.frame.n:,} rows, {dataset.excluded.total:,} left out")
     question = Holdout(
         target="aggregate_tokens_per_s", split=split, sources=sources, engine=engine,
@@ -87,7 +95,7 @@ def decision(
     )  # fmt: skip
     evidence = gather(
         dataset, question, PRICES_USD_PER_GPU_H, site, limits=slo, trees=trees,
-        progress=output.progress,
+        peer=(python, catalog) if python else None, progress=output.progress,
     )  # fmt: skip
     emit_decisions(document(evidence, question, value_per_token), form)
     return exits.OK
@@ -141,6 +149,10 @@ def _points(figures: Mapping[str, Any]) -> list[tuple[str, str, dict[str, Any]]]
         if at is not None:
             rows.append((point, "omnipilot", at))
             rows += [(point, policy, f) for policy, f in at["baselines"].items()]
+            for peer, f in at.get("peers", {}).items():
+                if f is not None:
+                    rows.append((point, f"{peer}, where it answers", f))
+                    rows.append((point, "omnipilot, on the same", f["same_decisions"]["omnipilot"]))
     return rows
 
 

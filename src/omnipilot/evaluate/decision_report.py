@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from omnipilot.domain.errors import UsageError
+from omnipilot.evaluate.aiconfigurator import NAME as AICONFIGURATOR
+from omnipilot.evaluate.aiconfigurator import ask_aiconfigurator
 from omnipilot.evaluate.baselines import POLICIES, WITHOUT_INTERVALS, Setting
 from omnipilot.evaluate.decision_cells import (
     LATENCIES,
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from omnipilot.catalog import Catalog
+    from omnipilot.evaluate.aiconfigurator import PeerAnswers
     from omnipilot.evaluate.decision_cells import ArmKey, DecisionCell
     from omnipilot.evaluate.decisions import Outcomes
     from omnipilot.evaluate.holdout import Holdout
@@ -59,9 +63,9 @@ class Evidence:
     """What decisions are judged on.
 
     ``cells`` all decisions of the filter, also those without a choice; ``gbm`` tokens per second
-    by cell and arm of the trees without physics, empty where they were not asked for; ``target``
-    what was predicted; ``tested_rows`` rows with an answer; ``unpriced_rows`` those on kinds
-    without price.
+    by cell and arm of the trees without physics, empty where they were not asked for; ``peer``
+    what AIConfigurator says, where it was asked; ``target`` what was predicted; ``tested_rows``
+    rows with an answer; ``unpriced_rows`` those on kinds without price.
     """
 
     cells: tuple[DecisionCell, ...]
@@ -69,6 +73,7 @@ class Evidence:
     target: str
     tested_rows: int
     unpriced_rows: int
+    peer: PeerAnswers | None = None
 
     @property
     def decisions(self) -> tuple[DecisionCell, ...]:
@@ -84,6 +89,7 @@ def gather(
     *,
     limits: bool = False,
     trees: bool = True,
+    peer: tuple[str, Catalog] | None = None,
     progress: Say = lambda _: None,
 ) -> Evidence:
     """Answer every row out of fold and group the rows into decisions.
@@ -95,10 +101,12 @@ def gather(
         home: where answers are kept; None keeps none.
         limits: answer TTFT and TPOT too, where rows have them, for points with limits.
         trees: fit the baseline of trees without physics.
+        peer: the Python that has AIConfigurator, and the catalogue; None does not ask it.
         progress: told in words what is being done.
 
     Raises:
         UsageError: nothing matches the filter, or no cell of it has two priced arms.
+        ToolError: AIConfigurator was to be asked and does not answer.
     """
     targets = throughput_targets(dataset, question)
     kept = [t for t in targets if is_kept(dataset, replace(question, target=t), home)]
@@ -116,6 +124,11 @@ def gather(
         raise UsageError(
             "no workload cell of these rows has two priced arms: nothing to decide between"
         )
+    if peer is not None:
+        python, catalog = peer
+        progress("asking AIConfigurator about every arm")
+        answers = ask_aiconfigurator(python, evidence.decisions, dataset, catalog)
+        evidence = replace(evidence, peer=answers)
     if not trees:
         return evidence
     plain = build_cells(dataset, question.split, gbm_forecast(dataset, asked, progress), prices)
@@ -175,6 +188,7 @@ def at_point(
     """Our decisions and every baseline at one operating point."""
     ours = outcomes(cells, [choose(cell, point) for cell in cells], point)
     setting = Setting.of(evidence.decisions, point, {})
+    peer = None if evidence.peer is None else beside_peer(evidence, evidence.peer, cells, point)
     certain = outcomes(cells, [WITHOUT_INTERVALS.pick(cell, setting) for cell in cells], point)
     return {
         "value_per_token_usd": point.value_per_token_usd,
@@ -182,6 +196,36 @@ def at_point(
         "variants": {WITHOUT_INTERVALS.name: _brief(certain)},
         "baselines": {
             name: _brief(found) for name, found in policies(evidence, cells, point).items()
+        },
+        "peers": {} if peer is None else {AICONFIGURATOR: peer},
+    }
+
+
+def beside_peer(
+    evidence: Evidence, peer: PeerAnswers, cells: Sequence[DecisionCell], point: OperatingPoint
+) -> dict[str, Any] | None:
+    """AIConfigurator on the decisions among the arms that it answers, and everybody on the same.
+
+    Returns:
+        Its figures with the shares that it refused, and those of the others; None where it leaves
+        no decision.
+    """
+    judged = peer.answered(cells)
+    if not judged:
+        return None
+    ours = outcomes(judged, [choose(cell, point) for cell in judged], point)
+    others = policies(evidence, judged, point)
+    return {
+        **_brief(outcomes(judged, [peer.pick(cell, point) for cell in judged], point)),
+        "version": peer.version,
+        "arms": sum(len(cell.arms) for cell in judged),
+        "arms_refused_frac": peer.refused_frac(cells),
+        "cells_refused_frac": 1.0 - len(judged) / len(cells),
+        "refusals": dict(peer.reasons.most_common()),
+        "throughput_error_median_frac": peer.error_frac(judged),
+        "same_decisions": {
+            "omnipilot": _brief(ours),
+            **{name: _brief(found) for name, found in others.items()},
         },
     }
 
