@@ -17,7 +17,7 @@ from omnipilot.catalog.catalog import Catalog
 from omnipilot.costmodel import fit
 from omnipilot.costmodel.frame import Frame, build_frame
 from omnipilot.costmodel.heads import HEADS
-from omnipilot.costmodel.hyperparameters import Hyperparameters, tune
+from omnipilot.costmodel.hyperparameters import Hyperparameters, Scales, tune
 from omnipilot.costmodel.kernel import KERNEL_TERMS
 from omnipilot.costmodel.physics import PARAMETER_NAMES, START_LOG, Physics, evaluate
 from omnipilot.costmodel.physics_fit import PhysicsParameters
@@ -148,7 +148,7 @@ def fitted() -> FittedModel:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fit, "N_GLOBAL", 60)
         patch.setattr(fit, "N_SOURCE", 60)
-        patch.setattr(fit, "tune", partial(tune, rows=120, iterations=6))
+        patch.setattr(fit, "tune", partial(tune, rows=120, subsets=1, iterations=6))
         heads = [h for h in HEADS if h.name in {"throughput", "power", "ttft"}]
         return fit.fit_cost_model(made().data, heads=heads, classes=("seen", "model"))
 
@@ -161,4 +161,4 @@ def prior_of(frame: Frame) -> Physics:
 def hyper(noise_sd: float = 0.08) -> Hyperparameters:
     """Hyper-parameters at their starting values."""
     sd = np.asarray([t.sd for t in KERNEL_TERMS])
-    return Hyperparameters(sd=sd, lengths=(1.0, 1.0), noise_sd=noise_sd, group_noise_sd={})
+    return Hyperparameters(Scales(sd, (1.0, 1.0)), noise_sd=noise_sd, group_noise_sd={})

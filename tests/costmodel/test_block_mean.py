@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from omnipilot.costmodel.block_mean import CHUNK_ROWS, BlockMean
+from omnipilot.costmodel.hyperparameters import Scales
 from omnipilot.costmodel.kernel import (
     GLOBAL_TERMS,
     KERNEL_TERMS,
@@ -40,7 +41,7 @@ def test_mean_and_similarity_are_those_of_the_covariance(terms: tuple[int, ...],
     points, rows = inputs(80, 0), inputs(n, 1)
     alpha = np.random.default_rng(3).standard_normal(80)
     k = covariance(rows, points, SD, LENGTHS, terms)
-    block = BlockMean.prepare(points, alpha, SD, LENGTHS, terms)
+    block = BlockMean.prepare(points, alpha, Scales(SD, LENGTHS), terms)
     mean, greatest = block.mean(rows, nearness=block.nearness(rows.codes))
     assert mean == pytest.approx(k @ alpha, abs=1e-4)
     assert greatest == pytest.approx(k.max(axis=1), rel=1e-4)
@@ -54,7 +55,7 @@ def test_levels_that_no_point_has_add_nothing() -> None:
     alpha = np.ones(40)
     sd = SD.copy()
     sd[shared] = 0.0
-    block = BlockMean.prepare(points, alpha, sd, LENGTHS, GLOBAL_TERMS)
+    block = BlockMean.prepare(points, alpha, Scales(sd, LENGTHS), GLOBAL_TERMS)
     beyond_rows = replace(rows, codes=beyond)
     mean, greatest = block.mean(beyond_rows, nearness=block.nearness(beyond))
     assert np.abs(mean).max() == 0.0
@@ -64,7 +65,7 @@ def test_levels_that_no_point_has_add_nothing() -> None:
 
 def test_what_levels_settle_serves_other_places_of_the_same_levels() -> None:
     points, rows = inputs(80, 0), inputs(CHUNK_ROWS + 7, 1)
-    block = BlockMean.prepare(points, np.ones(80), SD, LENGTHS, GLOBAL_TERMS)
+    block = BlockMean.prepare(points, np.ones(80), Scales(SD, LENGTHS), GLOBAL_TERMS)
     sums, nearness = block.level_sums(rows.codes), block.nearness(rows.codes)
     for seed in (2, 3):
         moved = replace(inputs(CHUNK_ROWS + 7, seed), codes=rows.codes)

@@ -6,6 +6,7 @@ import io
 import json
 import struct
 import zipfile
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from omnipilot.costmodel.bundle import (
     save_bundle,
 )
 from omnipilot.costmodel.frame import build_frame
+from omnipilot.costmodel.hyperparameters import Scales
 from omnipilot.domain.errors import BundleError
 
 if TYPE_CHECKING:
@@ -91,6 +93,34 @@ def test_a_saved_bundle_answers_as_the_model_did_to_the_last_bit(saved: Path) ->
         assert before.source == after.source
         assert before.support == after.support
         assert model.envelope.evidence(frame, 5) == fitted().envelope.evidence(frame, 5)
+
+
+def test_scales_of_a_source_s_own_are_kept(tmp_path: Path) -> None:
+    model = fitted()
+    head = model.heads["throughput"]
+    hyper = head.layer.hyper
+    own = {"beta": Scales(2.0 * hyper.shared.sd, (0.5, 2.0))}
+    layer = replace(head.layer, hyper=replace(hyper, own=own))
+    save_bundle(
+        replace(model, heads=model.heads | {"throughput": replace(head, layer=layer)}),
+        tmp_path,
+        CARD,
+    )
+    kept = load_bundle(tmp_path)[0].heads["throughput"].layer.hyper
+    assert list(kept.own) == ["beta"]
+    assert kept.scales("beta").sd.tobytes() == own["beta"].sd.tobytes()
+    assert kept.scales("beta").lengths == own["beta"].lengths
+    assert kept.scales("alpha").sd.tobytes() == hyper.shared.sd.tobytes()
+
+
+def test_a_bundle_of_the_format_before_is_read(copy: Path) -> None:
+    def to_format_2(document: dict[str, Any], _: dict[str, NDArray[Any]]) -> None:
+        document["format"] = 2
+        for head in document["heads"].values():
+            del head["own_lengths"]
+
+    rewrite(copy, to_format_2)
+    assert load_bundle(copy)[0].heads["throughput"].layer.hyper.own == {}
 
 
 def test_two_saves_give_the_same_version_and_the_same_bytes(saved: Path, tmp_path: Path) -> None:

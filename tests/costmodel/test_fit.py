@@ -11,7 +11,7 @@ from costmodel_builders import fitted, made, scenarios
 from omnipilot.costmodel import fit as module
 from omnipilot.costmodel.fit import CEILING_MARGIN_LOG, screen
 from omnipilot.costmodel.heads import HEADS, MIN_LABELLED_ROWS
-from omnipilot.costmodel.hyperparameters import Hyperparameters
+from omnipilot.costmodel.hyperparameters import Hyperparameters, Scales
 from omnipilot.costmodel.kernel import KERNEL_TERMS
 from omnipilot.costmodel.novelty import NOVELTY, SEEN
 from omnipilot.costmodel.physics import throughput_ceiling
@@ -61,7 +61,8 @@ def test_a_head_whose_rows_are_all_one_cell_is_left_to_the_prior(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def untuned(*_: object, **__: object) -> Hyperparameters:
-        return Hyperparameters(np.asarray([t.sd for t in KERNEL_TERMS]), (1.0, 1.0), 0.08, {})
+        sd = np.asarray([t.sd for t in KERNEL_TERMS])
+        return Hyperparameters(Scales(sd, (1.0, 1.0)), 0.08, {})
 
     pytest.importorskip("scipy", reason="training needs scipy (extra 'fit')")
     monkeypatch.setattr(module, "tune", untuned)

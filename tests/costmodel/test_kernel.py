@@ -52,22 +52,22 @@ def test_terms_are_named_once_and_made_of_known_categories() -> None:
 @pytest.mark.parametrize("terms", [ALL_TERMS, GLOBAL_TERMS, SOURCE_TERMS])
 def test_covariance_is_symmetric_and_positive_semidefinite(terms: tuple[int, ...]) -> None:
     inputs = inputs_of()
-    k = covariance(inputs, inputs, HYPER.sd, HYPER.lengths, terms).astype(np.float64)
+    k = covariance(inputs, inputs, HYPER.shared.sd, HYPER.shared.lengths, terms).astype(np.float64)
     assert np.abs(k - k.T).max() < 1e-5
     assert np.linalg.eigvalsh((k + k.T) / 2).min() > -1e-4 * k.max()
 
 
 def test_a_row_covaries_with_itself_by_the_sum_of_the_variances() -> None:
     inputs = inputs_of()
-    k = covariance(inputs, inputs, HYPER.sd, HYPER.lengths, ALL_TERMS)
-    assert np.diag(k) == pytest.approx(float(np.sum(HYPER.sd**2)), rel=1e-2)
-    assert k.max() <= float(np.sum(HYPER.sd**2)) * 1.0001
+    k = covariance(inputs, inputs, HYPER.shared.sd, HYPER.shared.lengths, ALL_TERMS)
+    assert np.diag(k) == pytest.approx(float(np.sum(HYPER.shared.sd**2)), rel=1e-2)
+    assert k.max() <= float(np.sum(HYPER.shared.sd**2)) * 1.0001
 
 
 def test_global_and_source_parts_add_up() -> None:
     inputs = inputs_of(10)
     whole, shared, own = (
-        covariance(inputs, inputs, HYPER.sd, HYPER.lengths, terms)
+        covariance(inputs, inputs, HYPER.shared.sd, HYPER.shared.lengths, terms)
         for terms in (ALL_TERMS, GLOBAL_TERMS, SOURCE_TERMS)
     )
     assert whole == pytest.approx(shared + own, abs=1e-5)
@@ -94,7 +94,7 @@ def test_a_distance_term_fades_with_load() -> None:
     frame = build_frame([scenario(concurrency=c) for c in (1.0, 2.0, 8.0, 512.0)])
     inputs = KernelLevels.from_frame(frame).inputs(KernelPlaces.from_frame(frame, prior_of(frame)))
     at = next(j for j, t in enumerate(KERNEL_TERMS) if t.distance == "workload")
-    row = covariance(inputs, inputs, HYPER.sd, HYPER.lengths, (at,))[0]
+    row = covariance(inputs, inputs, HYPER.shared.sd, HYPER.shared.lengths, (at,))[0]
     assert row[0] > row[1] > row[2] > row[3] > 0
 
 
@@ -106,9 +106,9 @@ def test_a_level_without_rows_never_matches_not_even_itself() -> None:
     of_gpu = [j for j, t in enumerate(KERNEL_TERMS) if "gpu_kind" in t.same]
     assert (inputs.codes[:, of_gpu] == -1).all()
     for terms in [(j,) for j in of_gpu]:
-        assert not covariance(inputs, inputs, HYPER.sd, HYPER.lengths, terms).any()
+        assert not covariance(inputs, inputs, HYPER.shared.sd, HYPER.shared.lengths, terms).any()
         measured = levels.inputs(KernelPlaces.from_frame(known, prior_of(known)))
-        assert not covariance(inputs, measured, HYPER.sd, HYPER.lengths, terms).any()
+        assert not covariance(inputs, measured, HYPER.shared.sd, HYPER.shared.lengths, terms).any()
 
 
 def test_codes_do_not_depend_on_what_else_is_asked() -> None:

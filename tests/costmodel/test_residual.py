@@ -12,6 +12,7 @@ from costmodel_builders import hyper, made, prior_of, scenarios
 from omnipilot.costmodel import inducing
 from omnipilot.costmodel import residual as module
 from omnipilot.costmodel.frame import Frame, build_frame
+from omnipilot.costmodel.hyperparameters import Scales
 from omnipilot.costmodel.kernel import (
     GLOBAL_TERMS,
     SOURCE_TERMS,
@@ -66,8 +67,8 @@ def kernel_of(a: Frame, b: Frame, levels: KernelLevels) -> NDArray[np.float64]:
         levels.inputs(KernelPlaces.from_frame(a, prior_of(a))),
         levels.inputs(KernelPlaces.from_frame(b, prior_of(b))),
     )
-    shared = covariance(x, y, HYPER.sd, HYPER.lengths, GLOBAL_TERMS)
-    own = covariance(x, y, HYPER.sd, HYPER.lengths, SOURCE_TERMS)
+    shared = covariance(x, y, HYPER.shared.sd, HYPER.shared.lengths, GLOBAL_TERMS)
+    own = covariance(x, y, HYPER.shared.sd, HYPER.shared.lengths, SOURCE_TERMS)
     return (shared + own).astype(np.float64)
 
 
@@ -185,3 +186,30 @@ def test_the_fitted_layer_holds_no_label() -> None:
     for block in layer.blocks.values():
         assert set(block.__slots__) == {"points", "alpha"}
         assert set(block.points.__slots__) == {"codes", "workload", "physics"}
+
+
+def test_a_source_with_scales_of_its_own_is_answered_by_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "REWEIGHTINGS", 0)
+    r = rows()
+    own = Scales(3.0 * HYPER.shared.sd, (0.5, 2.0))
+    layer = GaussianLayer.fit(
+        r.frame, prior_of(r.frame), r.residual, np.ones(r.frame.n),
+        replace(HYPER, own={"beta": own}),
+        n_global=10_000, n_source=10_000, rng=np.random.default_rng(0),
+    )  # fmt: skip
+    levels = KernelLevels.from_frame(r.frame)
+
+    def kernel(a: Frame, b: Frame) -> NDArray[np.float64]:
+        x, y = levels.inputs(places(a)), levels.inputs(places(b))
+        beta = np.outer(a.category("source") == "beta", b.category("source") == "beta")
+        wide = covariance(x, y, own.sd, own.lengths, SOURCE_TERMS)
+        plain = covariance(x, y, HYPER.shared.sd, HYPER.shared.lengths, SOURCE_TERMS)
+        shared = covariance(x, y, HYPER.shared.sd, HYPER.shared.lengths, GLOBAL_TERMS)
+        return (shared + np.where(beta, wide, plain)).astype(np.float64)
+
+    k = kernel(r.frame, r.frame) + HYPER.noise_sd**2 * np.eye(r.frame.n)
+    truth = kernel(r.new, r.frame) @ np.linalg.solve(k, r.residual)
+    assert np.abs(layer.predict(r.new, places(r.new))[0] - truth).max() < 0.01
+    assert np.abs(fit(r).predict(r.new, places(r.new))[0] - truth).max() > 0.03

@@ -47,7 +47,7 @@ def test_what_was_saved_is_loaded_with_its_rows(two: tuple[Registry, str, str]) 
     assert registry.rows(b) == {"h1": 1.0, "h2": 0.5}
     assert registry.rows("") == {}
     one, other = model.heads["ttft"], base().heads["ttft"]
-    assert np.array_equal(one.layer.hyper.sd, other.layer.hyper.sd)
+    assert np.array_equal(one.layer.hyper.shared.sd, other.layer.hyper.shared.sd)
     assert a != b
 
 

@@ -17,6 +17,8 @@ from omnipilot.costmodel.kernel import KERNEL_TERMS, KernelInputs, matern32_of_s
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from omnipilot.costmodel.hyperparameters import Scales
+
 CHUNK_ROWS = 512
 # A chunk of rows: by kind of row the covariance with the points that does not fade (n_kinds, m) and
 # for each distance the factor of the correlation (n_kinds, m); the kind of each row.
@@ -75,8 +77,7 @@ class BlockMean:
         cls,
         points: KernelInputs,
         alpha: NDArray[np.float64],
-        sd: NDArray[np.float64],
-        lengths: tuple[float, float],
+        scales: Scales,
         terms: tuple[int, ...],
     ) -> BlockMean:
         """Sum what can be summed before the questions are known.
@@ -84,11 +85,10 @@ class BlockMean:
         Args:
             points: m inducing points.
             alpha: their weights (m,).
-            sd: standard deviation of each term of ``KERNEL_TERMS``.
-            lengths: length scales of the workload and physics distances.
+            scales: standard deviations of ``KERNEL_TERMS`` and lengths of the distances.
             terms: indices of the terms of this block.
         """
-        variance = (sd**2).astype(np.float32)
+        variance = (scales.sd**2).astype(np.float32)
         flat = [j for j in terms if not KERNEL_TERMS[j].distance]
         tables = {}
         for j in flat:
@@ -99,8 +99,8 @@ class BlockMean:
             ) * float(variance[j])
         fading = []
         for distance, length, x in (
-            ("workload", lengths[0], points.workload),
-            ("physics", lengths[1], points.physics),
+            ("workload", scales.lengths[0], points.workload),
+            ("physics", scales.lengths[1], points.physics),
         ):
             mine = [j for j in terms if KERNEL_TERMS[j].distance == distance]
             if not mine:

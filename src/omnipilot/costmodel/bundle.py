@@ -27,7 +27,7 @@ from omnipilot.costmodel.envelope import Envelope
 from omnipilot.costmodel.features import FEATURES, ONE_HOT, FeatureSpace
 from omnipilot.costmodel.fitted import FittedHead, FittedModel
 from omnipilot.costmodel.heads import HEADS
-from omnipilot.costmodel.hyperparameters import Hyperparameters
+from omnipilot.costmodel.hyperparameters import Hyperparameters, Scales
 from omnipilot.costmodel.kernel import (
     KERNEL_TERMS,
     N_PHYSICS_COORDINATES,
@@ -46,7 +46,8 @@ from omnipilot.domain.targets import QUANTILES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+READABLE_FORMATS = (2, 3)  # a bundle of format 2 has no source with scales of its own
 DOCUMENT = "bundle.json"
 ARRAYS = "arrays.npz"
 MAX_DOCUMENT_BYTES = 32 * 2**20
@@ -143,7 +144,7 @@ def _read_document(path: Path) -> dict[str, Any]:
         ) from error
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{path} is not valid JSON: restore it or fit again") from error
-    if not isinstance(document, dict) or document.get("format") != FORMAT_VERSION:
+    if not isinstance(document, dict) or document.get("format") not in READABLE_FORMATS:
         raise BundleError(
             f"{path} is of another bundle format than {FORMAT_VERSION}: fit again with this version"
         )
@@ -164,7 +165,9 @@ def _encode(model: FittedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]
             at = f"{name}/block{i}"
             arrays |= _encode_points(at, block.points)
             arrays[f"{at}/alpha"] = block.alpha
-        arrays[f"{name}/sd"] = layer.hyper.sd
+        arrays[f"{name}/sd"] = layer.hyper.shared.sd
+        if layer.hyper.own:
+            arrays[f"{name}/own_sd"] = np.stack([s.sd for s in layer.hyper.own.values()])
         spreads = {}
         for label, spread in head.spreads.items():
             at = f"{name}/{label}"
@@ -199,7 +202,8 @@ def _encode(model: FittedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]
             "deviations": deviations,
             "blocks": list(layer.blocks),
             "keys": layer.levels.keys,
-            "lengths": layer.hyper.lengths,
+            "lengths": layer.hyper.shared.lengths,
+            "own_lengths": {source: s.lengths for source, s in layer.hyper.own.items()},
             "noise_sd": layer.hyper.noise_sd,
             "group_noise_sd": layer.hyper.group_noise_sd,
             "spreads": spreads,
@@ -332,11 +336,20 @@ def _decode(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Fitted
             m = len(alpha)
             points = _decode_points(arrays, at, m, len(KERNEL_TERMS))
             blocks[label] = Block(points=points, alpha=alpha)
+        own = d.get("own_lengths", {})
+        shape = (len(own), len(KERNEL_TERMS))
+        own_sd = _array(arrays, f"{name}/own_sd", shape) if own else np.empty(shape)
         hyper = Hyperparameters(
-            sd=_array(arrays, f"{name}/sd", (len(KERNEL_TERMS),)),
-            lengths=(d["lengths"][0], d["lengths"][1]),
+            shared=Scales(
+                _array(arrays, f"{name}/sd", (len(KERNEL_TERMS),)),
+                (d["lengths"][0], d["lengths"][1]),
+            ),
             noise_sd=d["noise_sd"],
             group_noise_sd=d["group_noise_sd"],
+            own={
+                source: Scales(sd, (lengths[0], lengths[1]))
+                for (source, lengths), sd in zip(own.items(), own_sd, strict=True)
+            },
         )
         levels = KernelLevels.from_keys(d["keys"])
         spreads = {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from omnipilot.costmodel.conformal import NOMINAL_COVERAGE
-from omnipilot.costmodel.hyperparameters import Hyperparameters, tune
+from omnipilot.costmodel.hyperparameters import PRIOR_SPREAD, Hyperparameters, tune
 from omnipilot.costmodel.inducing import cholesky, pivoted_cholesky
 from omnipilot.costmodel.kernel import KernelLevels, KernelPlaces, KernelTerm, covariance
 
@@ -109,9 +109,12 @@ class Deviation:
             rng,
             table=class_terms(category),
             rows=TUNING_ROWS,
+            subsets=1,
             iterations=TUNING_ITERATIONS,
+            noise_spread=PRIOR_SPREAD,
         )
-        return cls(category, hyper.sd, hyper.lengths, max(hyper.noise_sd, NOISE_FLOOR_SD))
+        noise_sd = max(hyper.noise_sd, NOISE_FLOOR_SD)
+        return cls(category, hyper.shared.sd, hyper.shared.lengths, noise_sd)
 
     @property
     def variance(self) -> float:

@@ -15,7 +15,7 @@ from omnipilot.costmodel.envelope import Envelope
 from omnipilot.costmodel.fitted import FittedHead, FittedModel
 from omnipilot.costmodel.folds import group_folds
 from omnipilot.costmodel.heads import HEADS, MIN_LABELLED_ROWS, Head, lead_labels
-from omnipilot.costmodel.hyperparameters import Hyperparameters, tune
+from omnipilot.costmodel.hyperparameters import Hyperparameters, tune, tune_sources
 from omnipilot.costmodel.informed import calibrate_informed
 from omnipilot.costmodel.kernel import KernelPlaces
 from omnipilot.costmodel.novelty import CLASS_NAMES, NOVELTY, SEEN
@@ -120,7 +120,8 @@ def fit_cost_model(
         prior = physics.evaluate(frame)
         residual = labels[head.lead][rows] - prior.log[head.lead]
         rng = np.random.default_rng([seed, HEADS.index(head)])
-        tuned[head.name] = tune(frame, prior, residual, rng)
+        shared = tune(frame, prior, residual, rng)
+        tuned[head.name] = tune_sources(shared, frame, prior, residual)
         layer = GaussianLayer.fit(
             frame, prior, residual, data.weight[rows], tuned[head.name],
             n_global=N_GLOBAL, n_source=N_SOURCE, rng=rng,

@@ -2,42 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from omnipilot.costmodel.kernel import (
+    GLOBAL_TERMS,
     KERNEL_TERMS,
+    SOURCE_TERMS,
+    KernelInputs,
     KernelLevels,
     KernelPlaces,
     KernelTerm,
+    covariance,
     squared_distance,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from omnipilot.costmodel.frame import Frame
     from omnipilot.costmodel.physics import Physics
 
 NOISE_SD = 0.08
-PRIOR_SPREAD = 1.0  # how far a log hyper-parameter may move from its start, in log units
+PRIOR_SPREAD = 1.0  # how far a log scale may move from its start, in log units
+NOISE_SPREAD = 0.5  # and a log noise: few rows of a group must not pass all of it off as noise
 MOST_MOVE = 3.0
 TOO_FAR_NATS = 1e12  # sends a line search back from where the covariance is singular
 CLUSTER_ROWS = 40
+OWN_ROWS = (300, 900)  # fewest and most rows of a source with scales of its own
 STUDENT_DOF = 4.0
 TUNING_PASSES = (0.6, 0.4)  # shares of the iterations; odd rows are told apart in between
 
 
 @dataclass(frozen=True, slots=True)
-class Hyperparameters:
-    """Standard deviations (n_terms,), two length scales and noise by group, in log units."""
+class Scales:
+    """Standard deviation of each term (n_terms,) and the two length scales, in log units."""
 
     sd: NDArray[np.float64]
     lengths: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Hyperparameters:
+    """Scales of the terms and noise by group, in log units.
+
+    ``own`` has the scales of sources that learnt their own: one varies by task what another varies
+    by engine release, and runs repeat better here than there.
+    """
+
+    shared: Scales
     noise_sd: float
     group_noise_sd: dict[str, float]
+    own: dict[str, Scales] = field(default_factory=dict)
+
+    def scales(self, source: str) -> Scales:
+        """The scales of a source's block."""
+        return self.own.get(source, self.shared)
 
     def noise(self, groups: NDArray[np.str_]) -> NDArray[np.float64]:
         """Noise standard deviation of each row (n,); an unknown group has the common level."""
@@ -76,17 +100,21 @@ def _whole_clusters(
     return np.concatenate(chosen)
 
 
-def tune(  # noqa: PLR0915 - one objective with its gradient
+def tune(
     frame: Frame,
     physics: Physics,
     residual: NDArray[np.float64],
     rng: np.random.Generator,
     *,
     table: tuple[KernelTerm, ...] = KERNEL_TERMS,
-    rows: int = 900,
+    rows: int = 600,
+    subsets: int = 3,
     iterations: int = 24,
+    noise_spread: float = NOISE_SPREAD,
 ) -> Hyperparameters:
     """Choose the hyper-parameters by marginal likelihood on whole clusters of the training rows.
+
+    Subsets differ more than their size would make one think: the geometric mean of a few is taken.
 
     Args:
         frame: n training scenarios.
@@ -94,30 +122,121 @@ def tune(  # noqa: PLR0915 - one objective with its gradient
         residual: log residuals (n,).
         rng: picks the clusters.
         table: the covariance terms.
-        rows: number of rows to use; the cost grows with its cube.
+        rows: number of rows of a subset; the cost grows with its cube.
+        subsets: number of subsets; one where it takes all rows.
+        iterations: L-BFGS iterations of each.
+        noise_spread: how far a log noise may move from its start.
+    """
+    places = KernelPlaces.from_frame(frame, physics, table)
+    inputs = KernelLevels.from_frame(frame, table).inputs(places)
+    start = Scales(np.asarray([t.sd for t in table]), (1.0, 1.0))
+    cluster = clusters(frame)
+    n_subsets = subsets if frame.n > rows else 1
+    scales, noise = _mean_of([
+        _most_likely(
+            inputs.take(index), residual[index], noise_groups(frame)[index], start, {},
+            table, tuple(range(len(table))), 0.0, iterations, noise_spread,
+        )
+        for index in (_whole_clusters(cluster, rows, rng) for _ in range(n_subsets))
+    ])  # fmt: skip
+    common = float(np.exp(np.mean(np.log(list(noise.values())))))
+    return Hyperparameters(scales, common, noise)
+
+
+def tune_sources(
+    hyper: Hyperparameters,
+    frame: Frame,
+    physics: Physics,
+    residual: NDArray[np.float64],
+    *,
+    iterations: int = 24,
+) -> Hyperparameters:
+    """Give sources with ``OWN_ROWS`` the scales of their own block and noise, from all their rows.
+
+    The terms that sources share keep theirs; the own ones start from the shared ones and are held
+    near them as these were near their start. A larger source keeps the shared scales, which are
+    its own for the most part: those of a subset of it were worse. Arguments as for :func:`tune`.
+    """
+    levels = KernelLevels.from_frame(frame)
+    own, noise = dict(hyper.own), dict(hyper.group_noise_sd)
+    sources = frame.category("source")
+    fewest, most = OWN_ROWS
+    for source in np.unique(sources):
+        mine = np.flatnonzero(sources == source)
+        if not fewest <= len(mine) <= most:
+            continue
+        part = frame.take(mine)
+        inputs = levels.inputs(KernelPlaces.from_frame(part, physics.take(mine)))
+        given = covariance(inputs, inputs, hyper.shared.sd, hyper.shared.lengths, GLOBAL_TERMS)
+        own[str(source)], heard = _most_likely(
+            inputs, residual[mine], noise_groups(part), hyper.shared, noise,
+            KERNEL_TERMS, SOURCE_TERMS, given.astype(np.float64), iterations, NOISE_SPREAD,
+        )  # fmt: skip
+        noise |= heard
+    return replace(hyper, group_noise_sd=noise, own=own)
+
+
+def _mean_of(found: list[tuple[Scales, dict[str, float]]]) -> tuple[Scales, dict[str, float]]:
+    """Geometric means over subsets; of a noise over those that have the group."""
+
+    def mean(values: list[Any]) -> Any:  # noqa: ANN401 - floats and arrays alike
+        return np.exp(np.mean(np.log(values), axis=0))
+
+    scales = [s for s, _ in found]
+    lengths = mean([s.lengths for s in scales])
+    groups = sorted(set().union(*(noise for _, noise in found)))
+    return (
+        Scales(mean([s.sd for s in scales]), (float(lengths[0]), float(lengths[1]))),
+        {g: float(mean([noise[g] for _, noise in found if g in noise])) for g in groups},
+    )
+
+
+def _most_likely(  # noqa: PLR0915 - one objective with its gradient
+    inputs: KernelInputs,
+    y: NDArray[np.float64],
+    noise_group: NDArray[np.str_],
+    start: Scales,
+    start_noise: Mapping[str, float],
+    table: tuple[KernelTerm, ...],
+    free: tuple[int, ...],
+    given: NDArray[np.float64] | float,
+    iterations: int,
+    noise_spread: float,
+) -> tuple[Scales, dict[str, float]]:
+    """Scales and noise by group with the greatest posterior probability.
+
+    Args:
+        inputs: n rows.
+        y: their log residuals (n,).
+        noise_group: their noise group (n,).
+        start: where terms and lengths start, and near what they are held.
+        start_noise: where the noise starts; ``NOISE_SD`` where a group is not named.
+        table: the covariance terms.
+        free: the terms that may move, and whose distances the lengths are for.
+        given: covariance of the other terms (n, n).
         iterations: L-BFGS iterations.
+        noise_spread: how far a log noise may move from its start.
     """
     from scipy.optimize import minimize  # noqa: PLC0415 - training only
 
-    index = _whole_clusters(clusters(frame), rows, rng)
-    places = KernelPlaces.from_frame(frame, physics, table)
-    inputs = KernelLevels.from_frame(frame, table).inputs(places).take(index)
-    y = residual[index]
-    groups, group_of = np.unique(noise_groups(frame)[index], return_inverse=True)
+    groups, group_of = np.unique(noise_group, return_inverse=True)
     group_of = group_of.ravel()
-    n_terms, n_groups = len(table), len(groups)
+    n_terms, n_groups = len(free), len(groups)
     masks = [
         (inputs.codes[:, j][:, None] == inputs.codes[:, j][None, :]).astype(np.float64)
-        for j in range(n_terms)
+        for j in free
     ]
     distance = (
         squared_distance(inputs.workload, inputs.workload).astype(np.float64),
         squared_distance(inputs.physics, inputs.physics).astype(np.float64),
     )
     slot = {"workload": 0, "physics": 1}
-    start = np.log(np.r_[[t.sd for t in table], np.full(n_groups, NOISE_SD), 1.0, 1.0])
-
-    bounds = [(value - MOST_MOVE, value + MOST_MOVE) for value in start]
+    noises = [start_noise.get(str(g), NOISE_SD) for g in groups]
+    first = np.log(np.r_[start.sd[list(free)], noises, start.lengths])
+    spread = np.r_[
+        np.full(n_terms, PRIOR_SPREAD), np.full(n_groups, noise_spread), PRIOR_SPREAD, PRIOR_SPREAD
+    ]
+    bounds = [(value - MOST_MOVE, value + MOST_MOVE) for value in first]
 
     # How much less a row is believed: odd rows must not pass for noise of their whole source.
     trust, left_out = np.ones(len(y)), np.zeros(len(y))
@@ -132,11 +251,11 @@ def tune(  # noqa: PLR0915 - one objective with its gradient
             shapes.append((1.0 + r) * decay)
             slopes.append(r * r * decay)
         scaled: list[NDArray[np.float64] | float] = [0.0, 0.0]
-        k = np.diag(noise[group_of] / trust)
-        for j, term in enumerate(table):
-            part = variance[j] * masks[j]
-            if term.distance:
-                at = slot[term.distance]
+        k = np.diag(noise[group_of] / trust) + given
+        for mask, own, j in zip(masks, variance, free, strict=True):
+            part = own * mask
+            if table[j].distance:
+                at = slot[table[j].distance]
                 scaled[at] = scaled[at] + part
             else:
                 k += part
@@ -144,7 +263,7 @@ def tune(  # noqa: PLR0915 - one objective with its gradient
         try:
             cholesky = np.linalg.cholesky(k)
         except np.linalg.LinAlgError:
-            return TOO_FAR_NATS, x - start
+            return TOO_FAR_NATS, x - first
         inverse = np.linalg.inv(k)
         alpha = inverse @ y
         left_out[:] = alpha**2 / np.diag(inverse)  # squared standardized leave-one-out errors
@@ -152,16 +271,16 @@ def tune(  # noqa: PLR0915 - one objective with its gradient
         q = inverse - np.outer(alpha, alpha)
         weighted = {"": q, "workload": q * shapes[0], "physics": q * shapes[1]}
         gradient = [
-            variance[j] * float(np.vdot(weighted[t.distance], masks[j]))
-            for j, t in enumerate(table)
+            own * float(np.vdot(weighted[table[j].distance], mask))
+            for mask, own, j in zip(masks, variance, free, strict=True)
         ]
         diagonal = np.bincount(group_of, weights=np.diag(q) / trust, minlength=n_groups)
         gradient += list(noise * diagonal)
         gradient += [0.5 * float(np.sum(q * scaled[i] * slopes[i])) for i in (0, 1)]
-        pull = (x - start) / PRIOR_SPREAD
-        return value + 0.5 * float(pull @ pull), np.asarray(gradient) + pull
+        pull = (x - first) / spread
+        return value + 0.5 * float(pull @ pull), np.asarray(gradient) + pull / spread
 
-    x = start
+    x = first
     for share in TUNING_PASSES:
         x = minimize(
             objective, x, jac=True, method="L-BFGS-B", bounds=bounds,
@@ -169,10 +288,10 @@ def tune(  # noqa: PLR0915 - one objective with its gradient
         ).x  # fmt: skip
         objective(x)
         trust = (STUDENT_DOF + 1.0) / (STUDENT_DOF + left_out)
+    sd = start.sd.copy()
+    sd[list(free)] = np.exp(x[:n_terms])
     noise = np.exp(x[n_terms : n_terms + n_groups])
-    return Hyperparameters(
-        sd=np.exp(x[:n_terms]),
-        lengths=(float(np.exp(x[-2])), float(np.exp(x[-1]))),
-        noise_sd=float(np.exp(np.mean(np.log(noise)))),
-        group_noise_sd={str(g): float(v) for g, v in zip(groups, noise, strict=True)},
+    return (
+        Scales(sd, (float(np.exp(x[-2])), float(np.exp(x[-1])))),
+        {str(g): float(v) for g, v in zip(groups, noise, strict=True)},
     )

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from omnipilot.costmodel.frame import Frame
-    from omnipilot.costmodel.hyperparameters import Hyperparameters
+    from omnipilot.costmodel.hyperparameters import Hyperparameters, Scales
     from omnipilot.costmodel.physics import Physics
 
 STUDENT_DOF = 4.0
@@ -99,15 +99,17 @@ class GaussianLayer:
             terms = GLOBAL_TERMS if name == GLOBAL else SOURCE_TERMS
             most = n_global if name == GLOBAL else n_source
             mine = inputs.take(rows)
+            scales = hyper.scales(name)
 
             def columns(
                 index: NDArray[np.int64],
                 mine: KernelInputs = mine,
                 terms: tuple[int, ...] = terms,
+                scales: Scales = scales,
             ) -> NDArray[np.float32]:
-                return covariance(mine.take(index), mine, hyper.sd, hyper.lengths, terms)
+                return covariance(mine.take(index), mine, scales.sd, scales.lengths, terms)
 
-            variance = float(np.sum(hyper.sd[list(terms)] ** 2))
+            variance = float(np.sum(scales.sd[list(terms)] ** 2))
             picked, factor = pivoted_cholesky(
                 columns, len(rows), variance, min(most, len(rows)), rng
             )
@@ -160,14 +162,14 @@ class GaussianLayer:
             rows = np.flatnonzero(frame.codes["source"] == frame.levels["source"].index(source))
             if len(rows):
                 out[rows] += ready[source].mean(inputs.take(rows))[0]
-        return out, most / float(np.sum(self.hyper.sd[list(GLOBAL_TERMS)] ** 2))
+        return out, most / float(np.sum(self.hyper.shared.sd[list(GLOBAL_TERMS)] ** 2))
 
     def _prepared(self) -> dict[str, BlockMean]:
         """The blocks ready to answer, prepared when first asked."""
         if not self.ready:
             self.ready.update({
                 name: BlockMean.prepare(
-                    block.points, block.alpha, self.hyper.sd, self.hyper.lengths,
+                    block.points, block.alpha, self.hyper.scales(name),
                     GLOBAL_TERMS if name == GLOBAL else SOURCE_TERMS,
                 )
                 for name, block in self.blocks.items()
