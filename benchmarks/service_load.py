@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from omnipilot.costmodel.bundle import base_model_path
 
@@ -44,8 +44,8 @@ def gauge_s() -> float:
     return time.perf_counter() - began
 
 
-def questions(repeat: int, top: int, lengths: int = 0) -> Iterator[bytes]:
-    """Bodies without end; each is another question, or one of ``repeat``.
+def questions(repeat: int, top: int, lengths: int = 0) -> Iterator[Asked]:
+    """Questions without end; each is another one, or one of ``repeat``.
 
     The context length changes every 997 questions, or with each of them through ``lengths``.
     """
@@ -58,17 +58,25 @@ def questions(repeat: int, top: int, lengths: int = 0) -> Iterator[bytes]:
             "gpus": GPUS, "precisions": PRECISIONS, **({"top": top} if top else {}),
         }  # fmt: skip
         data = json.dumps(body).encode()
-        yield (
+        yield Asked(
             b"POST /v1/advise HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-            b"Content-Length: %d\r\n\r\n" % len(data)
-        ) + data
+            b"Content-Length: %d\r\n\r\n%s" % (len(data), data),
+            b'"concurrency":%d,"context_tokens":%d,' % (1 + i % 997, 2048 + longer),
+        )
         n += 1
+
+
+class Asked(NamedTuple):
+    """A request's bytes, and what its answer must say of it."""
+
+    request: bytes
+    said: bytes
 
 
 class Load:
     """Closed loop of some connections over one stream of questions."""
 
-    def __init__(self, port: int, asked: Iterator[bytes]) -> None:
+    def __init__(self, port: int, asked: Iterator[Asked]) -> None:
         self.port = port
         self.latencies_s: list[float] = []
         self.faults: list[str] = []
@@ -85,29 +93,88 @@ class Load:
         return time.perf_counter() - began
 
     async def _one(self) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        while self._left > 0 and time.perf_counter() < self._until_s:
-            self._left -= 1
-            began = time.perf_counter()
-            writer.write(next(self._questions))
-            try:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = int(re.search(rb"content-length: (\d+)", head)[1])  # type: ignore[index]
-                body = await reader.readexactly(length)
-            except (OSError, asyncio.IncompleteReadError, TypeError) as error:
-                self.faults.append(repr(error))
-                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                continue
-            self.latencies_s.append(time.perf_counter() - began)
-            if not head.startswith(b"HTTP/1.1 200"):
-                self.faults.append(head.split(b"\r\n")[0].decode())
-                continue
-            version = re.search(rb'"model_version":"(\w+)"', body)
-            name = version[1].decode() if version else "?"
-            self.versions[name] = self.versions.get(name, 0) + 1
-            if len(self.latencies_s) % 500 == 1:
-                self.arms.add(len(json.loads(body)["ranked"]))
-        writer.close()
+        while not self.is_over:
+            await self._connection()
+
+    async def _connection(self) -> None:
+        loop = asyncio.get_running_loop()
+        caller = Caller(self, loop.create_future())
+        await loop.create_connection(lambda: caller, "127.0.0.1", self.port)
+        await caller.gone
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more is to be asked."""
+        return self._left <= 0 or time.perf_counter() >= self._until_s
+
+    def next(self) -> Asked | None:
+        """The next question; None where no more is to be asked."""
+        if self.is_over:
+            return None
+        self._left -= 1
+        return next(self._questions)
+
+    def answered(self, asked: Asked, head: bytes, body: bytes, took_s: float) -> None:
+        """Check and count one answer that came as a whole."""
+        self.latencies_s.append(took_s)
+        if not head.startswith(b"HTTP/1.1 200") or asked.said not in body[:1000]:
+            self.faults.append(head.split(b"\r\n")[0].decode())
+            return
+        version = re.search(rb'"model_version":"(\w+)"', body)
+        name = version[1].decode() if version else "?"
+        self.versions[name] = self.versions.get(name, 0) + 1
+        if len(self.latencies_s) % 500 == 1:
+            self.arms.add(len(json.loads(body)["ranked"]))
+
+
+class Caller(asyncio.Protocol):
+    """One connection: asks, waits for the whole answer, asks again.
+
+    Args:
+        load: gives the questions and takes the answers.
+        gone: done when the connection is.
+    """
+
+    def __init__(self, load: Load, gone: asyncio.Future[None]) -> None:
+        self.gone = gone
+        self._load = load
+        self._asked: Asked | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ask the first question."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._ask()
+
+    def _ask(self) -> None:
+        self._asked = self._load.next()
+        if self._asked is None:
+            self._transport.close()
+            return
+        self._received, self._length = bytearray(), 0
+        self._began_s = time.perf_counter()
+        self._transport.write(self._asked.request)
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of an answer."""
+        self._received += data
+        if not self._length:
+            end = self._received.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            self._head = bytes(self._received[:end])
+            stated = re.search(rb"content-length: (\d+)", self._head)
+            self._length = end + 4 + int(stated[1]) if stated else sys.maxsize
+        if len(self._received) >= self._length and self._asked is not None:
+            took_s = time.perf_counter() - self._began_s
+            body = bytes(self._received[len(self._head) + 4 :])
+            self._load.answered(self._asked, self._head, body, took_s)
+            self._ask()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """A connection that goes before its answer is a fault."""
+        if self._asked is not None:
+            self._load.faults.append(repr(exc) if exc else "hung up")
+        self.gone.set_result(None)
 
 
 def resident_mib(pid: int) -> float:
@@ -161,15 +228,17 @@ async def measured(args: argparse.Namespace, port: int, pid: int, home: Path) ->
     print(f"gauge before {gauge_s():.2f} s")
     warm = Load(port, questions(args.repeat, args.top, args.lengths))
     await warm.run(4, 0, 40)
+    await asyncio.sleep(0.5)  # until the workers know of one another that these have gone
     load = Load(port, questions(args.repeat, args.top, args.lengths))
     memory_mib, busy_s = [resident_mib(pid)], processor_s(pid)
+    client_s = time.process_time()
     watch = asyncio.create_task(_watch(pid, load, memory_mib))
     half = asyncio.create_task(_promote_later(home, args)) if args.promote else None
     took_s = await load.run(args.connections, args.seconds, args.requests)
     watch.cancel()
     if half is not None:
         await half
-    busy_s = processor_s(pid) - busy_s
+    busy_s, client_s = processor_s(pid) - busy_s, time.process_time() - client_s
     memory_mib.append(resident_mib(pid))
     ordered = sorted(load.latencies_s)
 
@@ -179,6 +248,7 @@ async def measured(args: argparse.Namespace, port: int, pid: int, home: Path) ->
     print(f"{len(ordered):,} requests in {took_s:.1f} s at {args.connections} connections")
     print(f"{len(ordered) / took_s:.1f} requests/s; p50 {at(0.5):.1f} ms, p99 {at(0.99):.1f} ms")
     print(f"processor time of the service: {1e3 * busy_s / len(ordered):.1f} ms a request")
+    print(f"processor time of the client: {1e3 * client_s / len(ordered):.2f} ms a request")
     print(f"arms that start: {sorted(load.arms)}; model versions: {load.versions}")
     marks = [memory_mib[round(k * (len(memory_mib) - 1) / 10)] for k in range(11)]
     print(f"resident memory by tenths of the time: {', '.join(f'{m:.0f}' for m in marks)} MiB")

@@ -162,7 +162,9 @@ def test_distance_is_the_log_of_the_similarity() -> None:
 def test_each_question_of_a_batch_is_judged_as_if_alone() -> None:
     questions = [scenario(), scenario(gpu="a10-24"), scenario(source=""), scenario(n_gpus=8)]
     batch = ENVELOPE.support(build_frame(questions), np.full(4, 0.9))
-    assert batch == [judge(q) for q in questions]
+    assert list(batch) == [judge(q) for q in questions]
+    assert batch[1:3] == list(batch)[1:3]
+    assert batch.supported == [verdict.supported for verdict in batch]
 
 
 def test_evidence_comes_nearest_first_with_the_same_arm_on_top() -> None:

@@ -45,6 +45,10 @@ class StandInPredictions:
     values: dict[str, NDArray[np.float64]]
     support: list[SupportVerdict]
 
+    @property
+    def supported(self) -> list[bool]:
+        return [verdict.supported for verdict in self.support]
+
     def target_prediction(self, i: int, name: str) -> TargetPrediction:
         q10, q50, q90, lower, upper = self.values[name][i].tolist()
         source = "prior" if name in PRIOR_ONLY else "model"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,6 +81,30 @@ def test_a_worker_that_dies_is_replaced_and_figures_are_added_up(
     assert len(set(workers(process.pid)) - {before[0]}) == 2
     for _ in range(20):
         assert client.ready()["status"] == "ready"
+
+
+def test_connections_are_shared_out_evenly(served: tuple[subprocess.Popen[bytes], str]) -> None:
+    process, url = served
+    host, _, port = url.removeprefix("http://").partition(":")
+    ask = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with ExitStack() as opened:
+        for _ in range(12):
+            caller = opened.enter_context(socket.create_connection((host, int(port)), 60))
+            caller.sendall(ask)
+            assert caller.recv(12) == b"HTTP/1.1 200"
+        held = [connections(pid, int(port)) for pid in workers(process.pid)]
+        assert held == [6, 6]
+
+
+def connections(pid: int, port: int) -> int:
+    """Established connections of a process to a port of its own."""
+    own = {str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir()}
+    lines = Path(f"/proc/{pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+    rows = [line.split() for line in lines]
+    return sum(
+        row[1].endswith(f":{port:04X}") and row[3] == "01" and f"socket:[{row[9]}]" in own
+        for row in rows
+    )
 
 
 def test_counts_of_workers_are_added_and_gauges_are_not(tmp_path: Path) -> None:

@@ -186,7 +186,8 @@ def _compared(
         name: predictions.values[name] if every else predictions.values[name][list(rows)]
         for name in SAMPLED_TARGETS
     }
-    supported = np.array([predictions.support[i].supported for i in rows], dtype=bool)
+    flags = predictions.supported
+    supported = np.array([flags[i] for i in rows], dtype=bool)
     return _Candidates(sheet, rows, predictions, costs), Columns(values, costs, supported)
 
 

@@ -73,7 +73,7 @@ def engine_data(parameters: EngineParameters | None) -> dict[str, Any] | None:
     if parameters is None:
         return None
     return {
-        **{f.name: getattr(parameters, f.name) for f in dataclasses.fields(parameters)},
+        **{name: getattr(parameters, name) for name in parameters.__slots__},
         "environment": dict(parameters.environment),
     }
 

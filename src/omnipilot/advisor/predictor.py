@@ -18,7 +18,7 @@ class Predictions(Protocol):
     """Answers to n scenarios.
 
     ``values`` maps a target to an array (n, 5) of q10, q50, q90, lower, upper in its unit;
-    ``support`` has one verdict a scenario.
+    ``support`` has one verdict a scenario, ``supported`` what each says first.
     """
 
     @property
@@ -29,6 +29,11 @@ class Predictions(Protocol):
     @property
     def support(self) -> Sequence[SupportVerdict]:
         """One verdict a scenario."""
+        ...
+
+    @property
+    def supported(self) -> Sequence[bool]:
+        """Whether each scenario lies inside what was measured."""
         ...
 
     def target_prediction(self, i: int, name: str, /) -> TargetPrediction:

@@ -7,8 +7,9 @@ itself has rows near by.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from omnipilot.costmodel.novelty import CLASS_NAMES, SEEN, novelty_of, training_
 from omnipilot.domain.prediction import Confidence, SupportVerdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -85,6 +86,69 @@ class Evidence:
     concurrency_range: tuple[float, float]
     context_range: tuple[float, float]
     distance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts(Sequence[SupportVerdict]):
+    """One verdict a question; each is made when it is looked at.
+
+    Args:
+        outside: axes that are out, in words.
+        beyond: how far the question lies beyond the site's own rows, in words.
+        novelty: its class.
+        new_model: whether no row is of its model.
+        new_era: whether no row is of its engine's version.
+        similarity: to the measured rows.
+        informed: share of the variance that the site's own rows took away.
+        distance: log-space distance to the nearest measured row.
+    """
+
+    outside: list[tuple[str, ...]]
+    beyond: list[tuple[str, ...]]
+    novelty: list[str]
+    new_model: list[bool]
+    new_era: list[bool]
+    similarity: list[float]
+    informed: list[float]
+    distance: list[float]
+
+    @property
+    def supported(self) -> list[bool]:
+        """Whether each question lies inside what was measured."""
+        return [not out for out in self.outside]
+
+    def __len__(self) -> int:
+        """Number of questions."""
+        return len(self.outside)
+
+    @overload
+    def __getitem__(self, index: int) -> SupportVerdict: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[SupportVerdict]: ...
+    def __getitem__(self, index: int | slice) -> SupportVerdict | list[SupportVerdict]:
+        """One verdict, or some."""
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        out, name, alike = self.outside[index], self.novelty[index], self.similarity[index]
+        far, share, is_new_era = self.beyond[index], self.informed[index], self.new_era[index]
+        reasons: tuple[str, ...] = far if share >= INFORMED_SHARE else ()
+        known_here = share >= INFORMED_SHARE and not far
+        if name == "source" and not known_here:
+            reasons += (_FEW_OF_SITE if share > 0 else _NONE_OF_SITE,)
+        if self.new_model[index] and not known_here:
+            reasons += ("no row of this model",)
+        if is_new_era:
+            reasons += ("no row of this engine version",)
+        sparse = alike < SPARSE_SIMILARITY and not known_here
+        if sparse:
+            reasons += ("few measured rows near this question",)
+        near = name == SEEN and alike >= NEAR_SIMILARITY
+        confidence: Confidence = "medium"
+        if out or sparse:
+            confidence = "low"
+        elif (near or known_here) and not is_new_era:
+            confidence = "high"
+        return SupportVerdict(not out, out, name, self.distance[index], confidence, reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +222,7 @@ class Envelope:
         frame: Frame,
         similarity: NDArray[np.float64],
         informed: NDArray[np.float64] | None = None,
-    ) -> list[SupportVerdict]:
+    ) -> Verdicts:
         """Judge n questions.
 
         Args:
@@ -167,35 +231,17 @@ class Envelope:
             informed: share of the variance that the site's own rows took away (n,).
         """
         told = np.zeros(frame.n) if informed is None else informed
-        violations = self._violations(frame, AXES, self.levels, self.ranges)
-        beyond = self.beyond_site(frame)
         names, new_model, new_era = frame.fixed(self, lambda: self._news(frame))
-        rows = zip(
-            violations, beyond, names, new_model, new_era, similarity.tolist(), told.tolist(),
-            (-np.log(np.maximum(similarity, 1e-6))).tolist(),
-            strict=True,
-        )  # fmt: skip
-        verdicts = []
-        for out, far, name, is_new_model, is_new_era, alike, share, distance in rows:
-            reasons: tuple[str, ...] = far if share >= INFORMED_SHARE else ()
-            known_here = share >= INFORMED_SHARE and not far
-            if name == "source" and not known_here:
-                reasons += (_FEW_OF_SITE if share > 0 else _NONE_OF_SITE,)
-            if is_new_model and not known_here:
-                reasons += ("no row of this model",)
-            if is_new_era:
-                reasons += ("no row of this engine version",)
-            sparse = alike < SPARSE_SIMILARITY and not known_here
-            if sparse:
-                reasons += ("few measured rows near this question",)
-            near = name == SEEN and alike >= NEAR_SIMILARITY
-            confidence: Confidence = "medium"
-            if out or sparse:
-                confidence = "low"
-            elif (near or known_here) and not is_new_era:
-                confidence = "high"
-            verdicts.append(SupportVerdict(not out, out, name, distance, confidence, reasons))
-        return verdicts
+        return Verdicts(
+            outside=self._violations(frame, AXES, self.levels, self.ranges),
+            beyond=self.beyond_site(frame),
+            novelty=names,
+            new_model=new_model,
+            new_era=new_era,
+            similarity=similarity.tolist(),
+            informed=told.tolist(),
+            distance=(-np.log(np.maximum(similarity, 1e-6))).tolist(),
+        )
 
     @staticmethod
     def _violations(

@@ -122,7 +122,7 @@ class FeatureSpace:
     def matrix(
         self, frame: Frame, physics: Physics, numeric: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:
-        """Feature matrix (n, n_features), float32.
+        """Feature matrix (n, n_features), float32, a feature after the other in memory.
 
         Args:
             frame: n scenarios.
@@ -132,24 +132,28 @@ class FeatureSpace:
         if numeric is None:
             numeric = numeric_features(frame, physics)
         kept, one_hot = frame.fixed(self, lambda: self._one_hot(frame))
-        return np.concatenate([numeric[:, kept], one_hot], axis=1)
+        columns = numeric.T if len(kept) == len(FEATURES) else numeric.T[kept]
+        return np.concatenate([columns, one_hot]).T
 
     def _one_hot(self, frame: Frame) -> tuple[list[int], NDArray[np.float32]]:
-        """Numeric features that are not withheld, and the one-hot columns, float32 (n, width)."""
+        """Numeric features that are not withheld, and the one-hot columns, float32 (width, n)."""
         kept = [j for j, f in enumerate(FEATURES) if f.name not in self.withheld]
         width = sum(len(names) for names in self.levels.values())
-        out = np.zeros((frame.n, width), dtype=np.float32)
+        out = np.zeros((width, frame.n), dtype=np.float32)
         start = 0
         for category in ONE_HOT:
             index = {name: i + start for i, name in enumerate(self.levels[category])}
             at = np.asarray([index.get(name, -1) for name in frame.levels[category]])
             column = at[frame.codes[category]]
             rows = np.flatnonzero(column >= 0)
-            out[rows, column[rows]] = 1.0
+            out[column[rows], rows] = 1.0
             start += len(index)
         return kept, out
 
 
 def numeric_features(frame: Frame, physics: Physics) -> NDArray[np.float32]:
-    """Every numeric feature, float32 (n, len(FEATURES))."""
-    return np.stack([f.compute(frame, physics) for f in FEATURES], axis=1).astype(np.float32)
+    """Every numeric feature, float32 (n, len(FEATURES)), a feature after the other in memory."""
+    out = np.empty((len(FEATURES), frame.n), dtype=np.float32)
+    for row, feature in zip(out, FEATURES, strict=True):
+        row[:] = feature.compute(frame, physics)
+    return out.T

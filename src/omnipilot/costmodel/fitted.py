@@ -11,7 +11,13 @@ from omnipilot.costmodel.conformal import interval
 from omnipilot.costmodel.features import numeric_features
 from omnipilot.costmodel.heads import HEAD_OF_TARGET, lead_labels
 from omnipilot.costmodel.kernel import KernelPlaces
-from omnipilot.costmodel.novelty import CLASS_NAMES, SEEN, classes_in, novelty_of
+from omnipilot.costmodel.novelty import (
+    CLASS_NAMES,
+    SEEN,
+    classes_in,
+    members_of,
+    novelty_of,
+)
 from omnipilot.domain.targets import TARGETS
 
 if TYPE_CHECKING:
@@ -20,14 +26,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from omnipilot.costmodel.deviation import Deviation, LocalRows
-    from omnipilot.costmodel.envelope import Envelope
+    from omnipilot.costmodel.envelope import Envelope, Verdicts
     from omnipilot.costmodel.frame import Frame
     from omnipilot.costmodel.heads import Head
+    from omnipilot.costmodel.novelty import Members
     from omnipilot.costmodel.physics import Physics
     from omnipilot.costmodel.physics_fit import PhysicsParameters
     from omnipilot.costmodel.residual import GaussianLayer
     from omnipilot.costmodel.spread import Spread
-    from omnipilot.domain.prediction import Source, SupportVerdict
+    from omnipilot.domain.prediction import Source
 
 # Half-width in log units of the 80 % interval of a target answered by the prior alone. No rows
 # stand behind these: they say "within a factor of two" (occupancy: half) and mark low confidence.
@@ -86,7 +93,7 @@ class LogQuantiles:
 class Questions:
     """n questions as every head sees them.
 
-    ``numeric`` float32 (n, n_numeric_features); ``novelty`` index into ``NOVELTY`` (n,);
+    ``numeric`` float32 (n, n_numeric_features); ``members`` the novelty classes with their rows;
     ``within_site`` whether the site's own rows reach as far (n,).
     """
 
@@ -94,7 +101,7 @@ class Questions:
     prior: Physics
     places: KernelPlaces
     numeric: NDArray[np.float32]
-    novelty: NDArray[np.int64]
+    members: list[Members]
     within_site: NDArray[np.bool_]
 
 
@@ -123,7 +130,7 @@ class Answers:
     values: dict[str, NDArray[np.float64]]
     crossed: dict[str, NDArray[np.bool_]]
     source: dict[str, Source]
-    support: list[SupportVerdict]
+    support: Verdicts
     physics: Physics
 
 
@@ -152,22 +159,24 @@ class FittedModel:
         """
         head = self.heads[name]
         frame, prior, n = questions.frame, questions.prior, questions.frame.n
-        kinds = [(i, head.calibrated(CLASS_NAMES[i])) for i in classes_in(questions.novelty)]
+        kinds = [(rows, head.calibrated(CLASS_NAMES[i])) for i, rows in questions.members]
         layer, near_points = np.zeros(n), np.zeros(n)
         if similarity or any(head.shares[label] for _, label in kinds):
             layer, near_points = head.layer.predict(frame, questions.places, similarity=similarity)
         out = np.empty((n, 5))
         crossed = np.zeros(n, dtype=bool)
         informed = np.zeros(n)
-        for i, label in kinds:
-            rows = np.flatnonzero(questions.novelty == i)
+        for rows, label in kinds:
             spread = head.spreads[label]
-            part, at, numeric = frame, prior, questions.numeric
-            if len(rows) < n:
+            whole = len(rows) == n
+            part, at, numeric, centre = frame, prior, questions.numeric, layer
+            if not whole:
                 part, at, numeric = frame.take(rows), prior.take(rows), numeric[rows]
+                centre = layer[rows]
+            centre = head.shares[label] * centre
+            bands = out if whole else np.empty((len(rows), 5))
             q, crossed[rows] = spread.quantiles(part, at, numeric)
             local = self.local.get((name, label))
-            centre = head.shares[label] * layer[rows]
             left = np.ones(len(rows))
             offsets = spread.offsets(part)
             if local is not None:
@@ -176,16 +185,18 @@ class FittedModel:
                 q *= local.deviation.narrowing(left)[:, None]
                 informed[rows] = 1.0 - left
                 touched = left < UNTOUCHED_SHARE
+                offsets = offsets.copy()
                 offsets[touched] = local.deviation.offset_after(left[touched])
-            lower, upper = interval(q, offsets)
-            out[rows, :3] = q
-            out[rows, 3], out[rows, 4] = lower, upper
+            bands[:, :3] = q
+            bands[:, 3], bands[:, 4] = interval(q, offsets)
             if local is not None and local.band is not None:
                 known = (left <= 1.0 - NEAR_SHARE) & questions.within_site[rows]
-                near, sd = rows[known], local.deviation.sd_after(left[known])
-                out[near, 0] = out[near, 3] = local.band[0] * sd
-                out[near, 2] = out[near, 4] = local.band[1] * sd
-            out[rows] += centre[:, None]
+                near, sd = np.flatnonzero(known), local.deviation.sd_after(left[known])
+                bands[near, 0] = bands[near, 3] = local.band[0] * sd
+                bands[near, 2] = bands[near, 4] = local.band[1] * sd
+            bands += centre[:, None]
+            if not whole:
+                out[rows] = bands
         return LogQuantiles(out, crossed, near_points, informed)
 
     def questions(self, frame: Frame, prior: Physics | None = None) -> Questions:
@@ -196,7 +207,7 @@ class FittedModel:
             prior=at,
             places=KernelPlaces.from_frame(frame, at),
             numeric=numeric_features(frame, at),
-            novelty=novelty_of(frame, self.envelope.novelty),
+            members=members_of(frame, self.envelope.novelty),
             within_site=np.asarray([not far for far in self.envelope.beyond_site(frame)]),
         )
 
@@ -207,9 +218,7 @@ class FittedModel:
         """
         head = self.heads[name]
         out = JointErrors(np.zeros(frame.n), np.zeros((frame.n, frame.n)), np.zeros(frame.n))
-        novelty = novelty_of(frame, self.envelope.novelty)
-        for i in classes_in(novelty):
-            rows = np.flatnonzero(novelty == i)
+        for i, rows in members_of(frame, self.envelope.novelty):
             label = head.calibrated(CLASS_NAMES[i])
             deviation = head.deviations[label]
             part, at = frame.take(rows), prior.take(rows)
@@ -280,24 +289,27 @@ class FittedModel:
             residuals[name] = found
             similarity = np.maximum(similarity, found.similarity)
             informed = np.maximum(informed, found.informed)
-        for target in TARGETS:
+        table = np.empty((len(TARGETS), frame.n, 5))
+        for target, log in zip(TARGETS, table, strict=True):
             head = HEAD_OF_TARGET.get(target.name)
             if head is not None and head.name in residuals:
-                log = prior.log[target.name][:, None] + residuals[head.name].log
+                beyond = residuals[head.name].log
                 crossed[target.name] = residuals[head.name].crossed
                 source[target.name] = "model"
             else:
                 half = PRIOR_ONLY_HALF_WIDTH_LOG.get(target.name, DEFAULT_HALF_WIDTH_LOG)
-                steps = np.array([-half, 0.0, half, -half, half])
-                log = prior.log[target.name][:, None] + steps[None, :]
+                beyond = np.array([[-half, 0.0, half, -half, half]])
                 crossed[target.name] = np.zeros(frame.n, dtype=bool)
                 source[target.name] = "prior"
-            value = np.exp(np.minimum(log, 700.0))
+            np.add(prior.log[target.name][:, None], beyond, out=log)
+        np.minimum(table, 700.0, out=table)
+        np.exp(table, out=table)
+        for target, value in zip(TARGETS, table, strict=True):
             if target.fraction:
-                value = np.minimum(value, 1.0)
+                np.minimum(value, 1.0, out=value)
             if target.name == "power_mean_w":
                 limit = frame["tdp_w"] * frame["n_gpus"] * POWER_MARGIN
-                value = np.minimum(value, limit[:, None])
+                np.minimum(value, limit[:, None], out=value)
             values[target.name] = value
         support = self.envelope.support(frame, similarity, informed)
         return Answers(

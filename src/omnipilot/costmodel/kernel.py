@@ -242,9 +242,10 @@ def matern32(d2: NDArray[np.float32], length: float) -> NDArray[np.float32]:
 
 def matern32_of_squares(r2: NDArray[np.float32]) -> NDArray[np.float32]:
     """Matérn 3/2 correlation where ``r2`` is 3 d² / length²; overwrites it."""
-    np.maximum(r2, 0.0, out=r2)
+    np.maximum(r2, np.zeros_like(r2), out=r2)  # an array: NumPy is slow with one float32 there
     np.sqrt(r2, out=r2)
-    faded = np.exp(-r2)
+    faded = np.negative(r2)
+    np.exp(faded, out=faded)
     r2 += 1.0
     r2 *= faded
     return r2

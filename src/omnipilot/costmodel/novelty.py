@@ -31,6 +31,8 @@ class NoveltyClass:
 
 
 SEEN = "seen"
+# Index into ``NOVELTY``, and the rows of that class.
+Members = tuple[int, "NDArray[np.int64]"]
 NOVELTY: tuple[NoveltyClass, ...] = (
     NoveltyClass("source", "source", ("source", "engine_era", "workload", "model")),
     NoveltyClass("gpu", "gpu_kind", ("gpu_kind", "gpu_architecture", "model")),
@@ -63,6 +65,16 @@ def _novelty(frame: Frame, levels: dict[str, tuple[str, ...]]) -> NDArray[np.int
         new = np.asarray([level not in known for level in frame.levels[category]])
         out[new[frame.codes[category]]] = i
     return out
+
+
+def members_of(frame: Frame, levels: dict[str, tuple[str, ...]]) -> list[Members]:
+    """The classes that occur, rising, with their rows."""
+
+    def members() -> list[Members]:
+        novelty = novelty_of(frame, levels)
+        return [(i, np.flatnonzero(novelty == i)) for i in classes_in(novelty).tolist()]
+
+    return frame.fixed(levels, members, "members")
 
 
 def classes_in(novelty: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from omnipilot.costmodel.envelope import Evidence
 from omnipilot.costmodel.frame import build_frame
 from omnipilot.domain.prediction import TargetPrediction
 from omnipilot.domain.scenario import ScenarioGroup, SharedLoad
-from omnipilot.domain.targets import TARGET_BY_NAME
+from omnipilot.domain.targets import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CostModel", "Evidence", "Prediction"]
 
+_UNITS = {target.name: target.unit for target in TARGETS}
+
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
@@ -36,6 +38,9 @@ class Prediction:
     """
 
     _answers: Answers
+    _told: dict[int, dict[str, TargetPrediction]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def values(self) -> dict[str, NDArray[np.float64]]:
@@ -53,17 +58,28 @@ class Prediction:
         return self._answers.crossed
 
     @property
-    def support(self) -> list[SupportVerdict]:
+    def support(self) -> Sequence[SupportVerdict]:
         """One verdict a scenario."""
         return self._answers.support
 
+    @property
+    def supported(self) -> Sequence[bool]:
+        """Whether each scenario lies inside what was measured."""
+        return self._answers.support.supported
+
     def target_prediction(self, i: int, name: str) -> TargetPrediction:
         """One target of scenario ``i``."""
-        answers = self._answers
-        q10, q50, q90, lower, upper = answers.values[name][i].tolist()
-        crossed = bool(answers.crossed[name][i])
-        unit, source = TARGET_BY_NAME[name].unit, answers.source[name]
-        return TargetPrediction(q10, q50, q90, lower, upper, unit, source, crossed)
+        told = self._told.get(i)
+        if told is None:
+            # Who asks for one target of an arm asks for the others too.
+            answers = self._answers
+            told = self._told[i] = {}
+            for target, values in answers.values.items():
+                q10, q50, q90, lower, upper = values[i].tolist()
+                crossed = bool(answers.crossed[target][i])
+                unit, source = _UNITS[target], answers.source[target]
+                told[target] = TargetPrediction(q10, q50, q90, lower, upper, unit, source, crossed)
+        return told[name]
 
 
 @dataclass(frozen=True, slots=True)

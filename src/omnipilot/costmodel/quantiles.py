@@ -48,15 +48,15 @@ class Forest:
         if n_trees == 0:
             return out
         flat = self.leaves.reshape(-1, self.leaves.shape[2])
-        first = np.arange(n_trees, dtype=np.int64) << depth
+        first = (np.arange(n_trees, dtype=np.int64) << depth)[:, None]
         for start in range(0, len(x), CHUNK_ROWS):
-            rows = x[start : start + CHUNK_ROWS]
-            index = first
+            # Trees first: every look-up and the sum of the leaves run over whole rows of memory.
+            columns = np.ascontiguousarray(x[start : start + CHUNK_ROWS].T)
+            leaf = np.zeros((n_trees, columns.shape[1]), dtype=np.int8)
             for j in range(depth):
-                above = rows.take(self.features[:, j], axis=1) > self.thresholds[:, j]
-                index = index + (above.view(np.int8) << j)
-            # Trees first: their sum then runs over whole rows of memory.
-            leaves = flat.take(index.T, axis=0).astype(np.float64)
+                above = columns.take(self.features[:, j], axis=0) > self.thresholds[:, j, None]
+                leaf |= above.view(np.int8) << j
+            leaves = flat.take(leaf + first, axis=0).astype(np.float64)
             out[start : start + CHUNK_ROWS] += leaves.sum(axis=0)
         return out
 

@@ -67,7 +67,10 @@ class Spread:
         return _centred(self.forest.predict(self.space.matrix(frame, physics, numeric)))
 
     def offsets(self, frame: Frame) -> NDArray[np.float64]:
-        """Offset of each row (n,)."""
+        """Offset of each row (n,); not to be written in."""
+        return frame.fixed(self, lambda: self._offsets(frame), "offsets")
+
+    def _offsets(self, frame: Frame) -> NDArray[np.float64]:
         levels = frame.levels["source"]
         table = np.asarray([self.source_offsets.get(level, self.offset) for level in levels])
         return np.asarray(table[frame.codes["source"]])
@@ -105,7 +108,7 @@ def fit_spread(
         seed: makes the fit repeatable.
     """
     space = FeatureSpace.from_frame(frame, withheld)
-    x = space.matrix(frame, physics)
+    x = np.ascontiguousarray(space.matrix(frame, physics))
     n_sources = len(np.unique(frame.codes["source"]))
     weight = np.ones(frame.n)
     fold = group_folds(groups, CROSS_FOLDS, np.random.default_rng(seed))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from omnipilot.domain import UsageError
@@ -43,10 +43,10 @@ class Economics:
     tpot_limit_s: float | None = None
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name in self.__slots__:
+            value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):
-                raise UsageError(f"{field.name} must be a number of at least 0, got {value}")
+                raise UsageError(f"{name} must be a number of at least 0, got {value}")
         if self.duration_h <= 0:
             raise UsageError(f"duration_h must be above 0, got {self.duration_h}")
         for name in ("ttft_limit_s", "tpot_limit_s"):
@@ -88,10 +88,10 @@ class DecisionWeights:
     carbon: float = 1.0
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name in self.__slots__:
+            value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
-                raise UsageError(f"the weight of {field.name} must be at least 0, got {value}")
+                raise UsageError(f"the weight of {name} must be at least 0, got {value}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,8 @@ def override_weights(weights: DecisionWeights, overrides: Mapping[str, float]) -
         UnknownNameError: a name that is no term; the text lists them.
         UsageError: a weight below 0.
     """
+    if not overrides:
+        return weights
     known = asdict(weights)
     for name in overrides:
         if name not in known:

@@ -67,7 +67,9 @@ def order_of(
     """
     counted = table.total_usd
     if supported.any():
-        counted = np.where(supported, counted, np.minimum(table.lower_usd, counted))
+        counted = counted.copy()
+        beyond = ~supported
+        counted[beyond] = np.minimum(table.interval(beyond)[0], counted[beyond])
     values = (-counted).tolist()
 
     def key(i: int) -> tuple[float, bool, int, float, int, str]:
@@ -121,20 +123,23 @@ def rank(
     columns = columns or columns_of(candidates)
     table = evaluate_utility(columns.predictions, columns.costs, economics, weights, n_samples)
     order, untrusted = order_of(candidates, table, columns.supported)
-
-    def scored(i: int) -> Scored:
-        return Scored(
-            candidates[i],
-            table.terms(i),
-            float(table.usd_per_h[i]),
-            float(table.slo_violation_prob[i]),
+    told = order[:top]
+    if not told:
+        return ()
+    scored = [
+        Scored(candidates[i], *scores)
+        for i, *scores in zip(
+            told,
+            table.terms_of(told),
+            table.usd_per_h[told].tolist(),
+            table.slo_violation_prob[told].tolist(),
+            strict=True,
         )
-
-    best = scored(order[0])
+    ]
+    best = scored[0]
     supported_exist = bool(columns.supported.any())
     ranked = []
-    for i in order[:top]:
-        arm = best if i == order[0] else scored(i)
+    for i, arm in zip(told, scored, strict=True):
         rationale = (
             why_it_wins(best, len(candidates), request, supported_exist=supported_exist)
             if arm is best

@@ -126,22 +126,43 @@ def sample_log_targets(
         ValueError: a target is missing, or an array has a wrong shape or a value that is not
             finite or negative.
     """
-    logs = np.log(np.maximum(_checked(predictions)[:, :, [1, 3, 4]], _TINY))
-    middle = logs[:, :, 0]
-    widths = np.stack(
-        (
-            np.maximum(middle - logs[:, :, 1], 0.0) / Z90,
-            np.maximum(logs[:, :, 2] - middle, 0.0) / Z90,
-            middle,
-        ),
-        axis=2,
-    )
     draws: dict[str, FloatArray] = {}
-    for name, factors, pieces in zip(SAMPLED_TARGETS, widths, _pieces(n_samples), strict=True):
+    factors = _factors(_checked(predictions))
+    for name, mine, pieces in zip(SAMPLED_TARGETS, factors, _pieces(n_samples), strict=True):
         if name in only:
-            drawn: FloatArray = factors @ pieces
+            drawn: FloatArray = mine @ pieces
             draws[name] = np.minimum(drawn, 0.0, out=drawn) if name in FRACTIONS else drawn
     return draws
+
+
+def sample_log_target(name: str, predictions: FloatArray, n_samples: int) -> FloatArray:
+    """Draw the logarithms of one target that is no fraction, as :func:`sample_log_targets` does.
+
+    Args:
+        name: of the target.
+        predictions: its q10, q50, q90, lower, upper, sound, n_arms times.
+        n_samples: number of draws.
+
+    Returns:
+        Array (n_arms, n_samples).
+    """
+    pieces = _pieces(n_samples)[SAMPLED_TARGETS.index(name)]
+    drawn: FloatArray = _factors(predictions.reshape(-1, 5)) @ pieces
+    return drawn
+
+
+def _factors(predictions: FloatArray) -> FloatArray:
+    """What :func:`_pieces` are multiplied by, (..., n_arms, 3); predictions (..., n_arms, 5)."""
+    logs = np.log(np.maximum(predictions[..., [1, 3, 4]], _TINY))
+    middle = logs[..., 0]
+    return np.stack(
+        (
+            np.maximum(middle - logs[..., 1], 0.0) / Z90,
+            np.maximum(logs[..., 2] - middle, 0.0) / Z90,
+            middle,
+        ),
+        axis=-1,
+    )
 
 
 def _checked(predictions: Mapping[str, FloatArray]) -> FloatArray:

@@ -7,16 +7,17 @@ subtracted; see ``docs/utility.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
 from omnipilot.decide.economics import DecisionWeights
-from omnipilot.decide.sampling import DEFAULT_SAMPLES, SAMPLED_TARGETS, sample_log_targets
+from omnipilot.decide.sampling import DEFAULT_SAMPLES, sample_log_target, sample_log_targets
 from omnipilot.domain import UtilityTerms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -28,7 +29,8 @@ Number = TypeVar("Number", float, "npt.NDArray[np.float64]")
 
 _S_PER_H: Final = 3600.0
 _W_PER_KW: Final = 1000.0
-_LIMITED: Final = ("ttft_p50_s", "tpot_p50_s")  # targets that only a limit asks for
+# Below the logarithm of the knee by this much, a share is below the knee whatever is rounded.
+_NEAR_KNEE: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,28 +106,47 @@ _FIELDS: Final = tuple((t.name, t.field) for t in TERMS)
 
 @dataclass(frozen=True, slots=True)
 class UtilityTable:
-    """Utilities of all arms; every array has shape (n_arms,).
+    """Utilities of all arms; arrays have shape (n_arms,) where not said otherwise.
 
     ``expected_usd`` maps a term's name to its expectation before weighting; the total and its
-    10-90 % interval are weighted. ``usd_per_h`` is the expected price of an hour, electricity
-    included.
+    draws (n_arms, n_samples) are weighted. ``usd_per_h`` is the expected price of an hour,
+    electricity included.
     """
 
     expected_usd: dict[str, FloatArray]
     total_usd: FloatArray
-    lower_usd: FloatArray
-    upper_usd: FloatArray
+    draws_usd: FloatArray
     slo_violation_prob: FloatArray
     usd_per_h: FloatArray
 
+    @property
+    def lower_usd(self) -> FloatArray:
+        """10 % point of each total."""
+        return self.interval()[0]
+
+    @property
+    def upper_usd(self) -> FloatArray:
+        """90 % point of each total."""
+        return self.interval()[1]
+
+    def interval(
+        self, arms: slice | Sequence[int] | npt.NDArray[np.bool_] = slice(None)
+    ) -> tuple[FloatArray, FloatArray]:
+        """10 and 90 % points of the totals of some arms; sorting their draws is what takes time."""
+        return _interval(self.draws_usd[arms])
+
     def terms(self, index: int) -> UtilityTerms:
         """Terms of the arm at ``index``."""
-        return UtilityTerms(
-            **{field: float(self.expected_usd[name][index]) for name, field in _FIELDS},
-            total_usd=float(self.total_usd[index]),
-            lower_usd=float(self.lower_usd[index]),
-            upper_usd=float(self.upper_usd[index]),
-        )
+        return self.terms_of([index])[0]
+
+    def terms_of(self, arms: Sequence[int]) -> list[UtilityTerms]:
+        """Terms of some arms, worked out together."""
+        lower, upper = self.interval(arms)
+        columns = {field: self.expected_usd[name][arms].tolist() for name, field in _FIELDS}
+        columns |= {"total_usd": self.total_usd[arms].tolist()}
+        columns |= {"lower_usd": lower.tolist(), "upper_usd": upper.tolist()}
+        rows = zip(*(columns[field] for field in UtilityTerms.__slots__), strict=True)
+        return [UtilityTerms(*values) for values in rows]
 
 
 def saturation_factor(
@@ -153,13 +174,27 @@ def saturation_factor(
 def _kept(log_kv_peak_frac: FloatArray, economics: Economics) -> FloatArray:
     """:func:`saturation_factor` of the logarithms (n_arms, n_samples)."""
     kept = np.ones_like(log_kv_peak_frac)
-    # Arms whose cache stays roomy in every draw need no exponential.
+    # Draws with a roomy cache need no exponential.
     knee = np.log(economics.kv_knee_frac) if economics.kv_knee_frac > 0 else -np.inf
-    full = np.flatnonzero(log_kv_peak_frac.max(axis=1) > knee)
+    full = log_kv_peak_frac > knee - _NEAR_KNEE
     kept[full] = saturation_factor(
         np.exp(log_kv_peak_frac[full]), economics.kv_knee_frac, economics.kv_floor
     )
     return kept
+
+
+@lru_cache(maxsize=16)
+def _cold_start_h(predictions: bytes, n_samples: int) -> FloatArray:
+    """Draws of the cold start, read-only (n_arms, n_samples).
+
+    Args:
+        predictions: float64 (n_arms, 5). A load seldom changes them, so they are met again.
+        n_samples: number of draws.
+    """
+    hours = _exp(sample_log_target("cold_start_s", np.frombuffer(predictions), n_samples))
+    hours /= _S_PER_H
+    hours.setflags(write=False)
+    return hours
 
 
 def _limits(economics: Economics) -> dict[str, float]:
@@ -184,15 +219,13 @@ def _draw(
     predictions: Mapping[str, FloatArray], costs: ArmCosts, economics: Economics, n_samples: int
 ) -> Draws:
     limits = _limits(economics)
-    drawn = [name for name in SAMPLED_TARGETS if name not in _LIMITED or name in limits]
+    drawn = {"power_mean_w", "aggregate_tokens_per_s", "kv_cache_peak_frac", *limits}
     logs = sample_log_targets(predictions, n_samples, drawn)
     capex_usd_per_h = costs.n_gpus * costs.price_usd_per_gpu_h
     energy_kwh_per_h = _exp(logs["power_mean_w"])
     energy_kwh_per_h *= economics.pue / _W_PER_KW
     gross_value_usd = _exp(logs["aggregate_tokens_per_s"])
     gross_value_usd *= economics.value_per_token_usd * _S_PER_H * economics.duration_h
-    cold_start_h = _exp(logs["cold_start_s"])
-    cold_start_h /= _S_PER_H
     return Draws(
         economics=economics,
         gross_value_usd=gross_value_usd,
@@ -200,7 +233,7 @@ def _draw(
         compute_usd_per_h=capex_usd_per_h[:, None]
         + energy_kwh_per_h * economics.electricity_usd_per_kwh,
         energy_kwh_per_h=energy_kwh_per_h,
-        cold_start_h=cold_start_h,
+        cold_start_h=_cold_start_h(predictions["cold_start_s"].tobytes(), n_samples),
         wait_h=costs.wait_h[:, None],
         failure_prob=(1.0 - costs.launch_success)[:, None],
         violated=_violated(logs, economics, len(costs.n_gpus)),
@@ -251,12 +284,10 @@ def evaluate_utility(
         samples = term.sample(drawn)
         expected[term.name] = samples.mean(axis=1)
         total += term.sign * getattr(weights, term.name) * samples
-    lower, upper = _interval(total)
     return UtilityTable(
         expected_usd=expected,
         total_usd=total.mean(axis=1),
-        lower_usd=lower,
-        upper_usd=upper,
+        draws_usd=total,
         slo_violation_prob=drawn.violated.mean(axis=1),
         usd_per_h=expected["compute"] / economics.duration_h,
     )

@@ -7,7 +7,6 @@ import socket
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +15,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from omnipilot.domain.errors import StateError
+from omnipilot.web.accepting import Shares, SharingServer
 from omnipilot.web.access import Access, is_loopback
 from omnipilot.web.answering import Service
 from omnipilot.web.app import make_app
@@ -156,36 +156,29 @@ def serve(options: ServeOptions) -> None:
         settle_memory()
         with _listen(options.host, options.port) as listener:
             _announce(service, options, listener)
-            _run(service, options, listener)
+            _run(uvicorn.Server(_config(service, options)), service, [listener])
         journal.write("stopped")
         return
     with (
         tempfile.TemporaryDirectory(prefix="omnipilot-metrics-") as shared,
-        ExitStack() as opened,
+        # One socket for all, opened here: what waits at it outlives a worker that dies.
+        _listen(options.host, options.port) as listener,
     ):
-        # Each worker has a socket of its own, opened here: what the kernel hands to the socket of
-        # a worker that died waits for the next one.
-        listeners = [opened.enter_context(_listen(options.host, options.port, shared=True))]
         limits = replace(options.limits, per_s=options.limits.per_s / options.workers)
-        settled = replace(options, port=listeners[0].getsockname()[1], limits=limits)
+        settled = replace(options, port=listener.getsockname()[1], limits=limits)
         first = make_service(settled, journal)
         _ = first.keeper.current
-        listeners += [
-            opened.enter_context(_listen(settled.host, settled.port, shared=True))
-            for _ in range(1, options.workers)
-        ]
-        _announce(first, settled, listeners[0])
+        shares = Shares(options.workers)
+        _announce(first, settled, listener)
         settle_memory()
 
         def work(i: int) -> None:
-            for other in (*listeners[:i], *listeners[i + 1 :]):
-                other.close()
             service = make_service(settled, journal, Path(shared))
             service.keeper.adopt(first.keeper.current)
             service.keeper.start()
-            _run(service, settled, listeners[i])
+            _run(SharingServer(_config(service, settled), listener, shares, i), service)
 
-        run_workers(options.workers, work, journal)
+        run_workers(options.workers, work, journal, shares.leave)
     journal.write("stopped")
 
 
@@ -199,9 +192,9 @@ def _announce(service: Service, options: ServeOptions, listener: socket.socket) 
     )  # fmt: skip
 
 
-def _run(service: Service, options: ServeOptions, listener: socket.socket) -> None:
+def _config(service: Service, options: ServeOptions) -> uvicorn.Config:
     limits = options.limits
-    config = uvicorn.Config(
+    return uvicorn.Config(
         make_app(service, host_names(options)),
         http=type("Protocol", (GuardedProtocol,), {"head_s": limits.head_s}),
         log_config=None, access_log=False, server_header=False, date_header=True,
@@ -209,21 +202,23 @@ def _run(service: Service, options: ServeOptions, listener: socket.socket) -> No
         timeout_keep_alive=30, timeout_graceful_shutdown=_GRACE_S, proxy_headers=False,
         lifespan="on", ws="none",
     )  # fmt: skip
+
+
+def _run(
+    server: uvicorn.Server, service: Service, listeners: list[socket.socket] | None = None
+) -> None:
     logger = logging.getLogger("uvicorn")
     logger.handlers[:] = [JournalHandler(service.journal)]
     logger.propagate = False
     logger.setLevel(logging.WARNING)
-    uvicorn.Server(config).run(sockets=[listener])
+    server.run(sockets=listeners or [])
 
 
-def _listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A socket that listens; ``shared`` lets others of this program listen on the same port."""
+def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host, port))
         listener.listen(_BACKLOG)
     except OSError as error:

@@ -1,7 +1,7 @@
 """Several processes on one port: each answers from its own copy of the site.
 
 Answers are computed by Python, which runs on one core a process. The workers are forked before any
-thread starts; the kernel spreads connections over their sockets. A worker that dies is replaced.
+thread starts; a worker that dies is replaced.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ _GRACE_S: Final = 20.0
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-def run_workers(count: int, work: Callable[[int], None], journal: Journal) -> None:
+def run_workers(
+    count: int, work: Callable[[int], None], journal: Journal, ended: Callable[[int], None]
+) -> None:
     """Fork workers and watch over them until told to stop.
 
     Args:
         count: how many.
         work: what the worker of a number does; it returns when told to stop by SIGTERM.
         journal: told of workers that died.
+        ended: told the number of a worker that died.
     """
     stopping = False
 
@@ -48,6 +51,7 @@ def run_workers(count: int, work: Callable[[int], None], journal: Journal) -> No
         while not stopping:
             time.sleep(0.2)  # a signal ends the sleep's wait for the next look
             for pid, i in _ended(workers):
+                ended(i)
                 journal.write("worker died", "error", worker=i, pid=pid)
                 time.sleep(_CRASH_PAUSE_S)
                 if not stopping:
