@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import zipfile
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -94,7 +93,8 @@ def _read(path: Path, digest: str) -> HeldOut | None:
                 for f in fields(HeldOut)
             }
             return HeldOut(**values)
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
+    # zipfile, zlib and numpy raise a dozen unrelated kinds on a file that was cut or damaged.
+    except Exception:  # noqa: BLE001
         return None
 
 
