@@ -69,6 +69,29 @@ def test_an_answer_loads_nothing_that_it_does_not_need(
     assert heavy(modules, PARTS) == []
 
 
+@pytest.mark.parametrize("args", [("--help",), ("advise", "--help"), ("--version",)], ids=" ".join)
+def test_help_loads_the_command_line_alone(args: tuple[str, ...]) -> None:
+    code = f"{CODE.rstrip().rpartition(chr(10))[0]}\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args], capture_output=True, text=True, check=True
+    )
+    modules = set(done.stderr.rpartition("loaded:")[2].split())
+    own = {name for name in modules if name.startswith("omnipilot.")}
+    assert {name.split(".")[1] for name in own} == {"cli", "domain"}
+    # Types with fields are built anew in every process, half a millisecond each.
+    assert {name for name in own if name.startswith("omnipilot.domain.")} == {
+        "omnipilot.domain.errors",
+        "omnipilot.domain.on_demand",
+    }
+    assert heavy(modules, ("dataclasses", "msgspec", "numpy", *LIBRARIES)) == []
+
+
+def test_importing_the_package_loads_nothing_of_it() -> None:
+    code = "import sys, omnipilot; print(*sorted(m for m in sys.modules if 'omnipilot' in m))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["omnipilot"]
+
+
 def test_the_arithmetic_of_fits_needs_no_arrays(tmp_path: Path) -> None:
     assert heavy(loaded(tmp_path, "fits", *ARM), ("numpy",)) == []
 

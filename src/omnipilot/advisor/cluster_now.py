@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 from omnipilot.advisor.cluster_gpus import GpuNaming, name_gpus
 from omnipilot.advisor.digest import Digest, read_digest
 from omnipilot.decide.placement import ClusterView
-from omnipilot.decide.shield import ShieldRules, build_shield
 from omnipilot.domain import ToolError
 
 if TYPE_CHECKING:
@@ -98,6 +97,11 @@ def observe(advisor: Advisor, *, live: bool, state_file: Path | None, now_s: flo
     naming = GpuNaming(advisor.catalog, site.gpu_kinds)
     view = None
     if state is not None:
+        from omnipilot.decide.shield import (  # noqa: PLC0415 - only where the cluster is known
+            ShieldRules,
+            build_shield,
+        )
+
         rules = ShieldRules(fresh_s=_STALE_WINDOWS * site.freshness_s["node_health"])
         shield = build_shield(digest.faults, now_s=now_s, seen_s=digest.seen_s or None, rules=rules)
         view = ClusterView(state, name_gpus(state, naming), shield, now_s)
