@@ -56,6 +56,7 @@ FOUND: Final[tuple[tuple[str, bytes], ...]] = (
     ("answer of a service", DEEP),
     ("host list", b"r[1-2]" * 3000),
     ("host list", b"r" * 20_000 + b"[1-99999]"),
+    ("scontrol", b"ReservationName=a " + b"x" * 100_000),
     ("scontrol", b"ReservationName=a EndTime=1795984296 Nodes=n[1-99999]\n" * 400),
     ("decisions.jsonl", b'{"id":"0123456789ab","question":' + DEEP),
     ("decisions.jsonl", b'{"facts":"","code":"","question":{"request":{"slo":{}}},"settings":""}'),

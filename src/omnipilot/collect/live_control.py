@@ -18,7 +18,8 @@ __all__ = ["CONTROL_QUESTIONS", "read_partitions", "read_reservations"]
 # What scontrol is told on its standard input: both answers for one call.
 CONTROL_QUESTIONS: Final = b"show partition\nshow reservation\n"
 _PROMPT: Final = "scontrol: "
-_PAIR: Final = re.compile(r"([A-Za-z_/]+)=(\S*)", re.ASCII)
+# The look behind keeps a long word without "=" from being read anew from each of its letters.
+_PAIR: Final = re.compile(r"(?<![A-Za-z_/])([A-Za-z_/]+)=(\S*)", re.ASCII)
 
 
 def read_partitions(data: bytes) -> tuple[Partition, ...]:
