@@ -39,7 +39,7 @@ OWN: Final = {
     "catalog/models.py": "the package's own table",
     "catalog/precisions.py": "the package's own table",
     "costmodel/quantiles.py": "what CatBoost wrote a moment ago into a folder of this process",
-    "evaluate/aiconfigurator.py": "answers of our own worker; tests/evaluate/test_aiconfigurator.py",
+    "evaluate/aiconfigurator.py": "answers of our own worker; tests/evaluate has them",
     "evaluate/pilot.py": "published scores, read for one table of the report",
     "web/metrics.py": "counts of the service's other workers in a folder of its own",
 }
