@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -46,9 +46,9 @@ def base_normals(n_dims: int, n_samples: int) -> FloatArray:
     ratio = _golden(n_dims)
     steps = ratio ** -np.arange(1.0, n_dims + 1.0)
     points = np.mod(0.5 + steps[:, None] * np.arange(1.0, n_samples + 1.0), 1.0)
-    grid = strata[_ranks(points)]
+    grid = strata[ranks(points)]
     own = np.linalg.cholesky(np.corrcoef(grid).reshape(n_dims, n_dims))
-    found: FloatArray = strata[_ranks(np.linalg.solve(own, grid))]
+    found: FloatArray = strata[ranks(np.linalg.solve(own, grid))]
     found.setflags(write=False)
     return found
 
@@ -61,7 +61,8 @@ def _golden(n_dims: int) -> float:
     return root
 
 
-def _ranks(values: FloatArray) -> npt.NDArray[np.intp]:
+def ranks(values: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.intp]:
+    """Rank of each value along the second axis, 0 the smallest; ties in their order."""
     return np.argsort(np.argsort(values, axis=1, kind="stable"), axis=1, kind="stable")
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+from omnipilot.decide.normals import ranks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -59,10 +61,6 @@ def correlation_matrix() -> FloatArray:
     return matrix
 
 
-def _ranks(values: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.intp]:
-    return np.argsort(np.argsort(values, axis=1, kind="stable"), axis=1, kind="stable")
-
-
 @lru_cache(maxsize=8)
 def copula_normals(n_samples: int = DEFAULT_SAMPLES) -> FloatArray:
     """Correlated standard normals whose every margin is exactly the stratified normal.
@@ -81,11 +79,11 @@ def copula_normals(n_samples: int = DEFAULT_SAMPLES) -> FloatArray:
     strata = np.array([normal.inv_cdf((i + 0.5) / n_samples) for i in range(n_samples)])
     steps = np.sqrt(np.array(_PRIMES[: len(SAMPLED_TARGETS)]))[:, None]
     points = np.mod(steps * (np.arange(n_samples) + 0.5), 1.0)
-    independent = strata[_ranks(points)]
+    independent = strata[ranks(points)]
     # Divide out the grid's own chance correlation before imposing the wanted one.
     own = np.linalg.cholesky(np.corrcoef(independent))
     mixed = np.linalg.cholesky(correlation_matrix()) @ np.linalg.solve(own, independent)
-    normals: FloatArray = strata[_ranks(mixed)]
+    normals: FloatArray = strata[ranks(mixed)]
     normals.setflags(write=False)
     return normals
 

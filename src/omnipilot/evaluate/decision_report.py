@@ -55,7 +55,6 @@ SIZE_BANDS: Final[tuple[tuple[str, float, float], ...]] = (
 )
 VALUES_USD_PER_TOKEN: Final = (5e-8, 2e-7, 1e-6)
 PROFILE_POINTS: Final = ("cost-conscious", "throughput-first", "slo-constrained")
-DEFAULT_VALUE_USD_PER_TOKEN: Final = 2e-7
 
 
 @dataclass(frozen=True, slots=True)

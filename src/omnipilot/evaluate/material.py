@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 REQUEST_RATE: Final = "request_per_s"
 THROUGHPUTS: Final = (AGGREGATE, OUTPUT, REQUEST_RATE)
-EFFORTS: Final = ("kept", "usual", "all")
 # Up to so many rows every fit is quick enough for the usual effort.
 SMALL_ROWS: Final = 2000
 

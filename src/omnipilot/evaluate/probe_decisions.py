@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 SPLITS: Final = ("model", "gpu")
-DEFAULT_VALUE_USD_PER_TOKEN: Final = 1e-6  # at which the prototypes were measured (COSTMODEL §6)
 DEFAULT_HOURS: Final = 24.0
 RANDOM_DRAWS: Final = 20
 MOST_CANDIDATES: Final = 300
