@@ -128,11 +128,11 @@ def test_a_person_asks_and_is_told_what_to_take(
     page.get_by_label("Concurrent requests").fill("200")
     page.get_by_label("Context").fill("4096")
     page.get_by_role("button", name="Ask").click()
-    assert page.get_by_role("heading", name="Take ").is_visible()
-    assert page.get_by_role("heading", name="Ranked").is_visible()
+    page.get_by_role("heading", name="Take ").wait_for()
+    page.get_by_role("heading", name="Ranked").wait_for()
     assert page.locator("table.ranked tbody tr").count() == 12
     assert page.locator("table.waterfall tbody tr").count() == 8
-    assert page.get_by_role("heading", name="Cannot start").is_visible()
+    page.get_by_role("heading", name="Cannot start").wait_for()
     assert set(query(page)) == {"model", "concurrency", "context_tokens"}
     shot(page, "task-ask")
 
@@ -166,7 +166,7 @@ def test_another_arm_is_looked_at_and_compared(
     second = page.locator("table.ranked tbody tr").nth(1).get_by_role("link")
     name = second.inner_text()
     second.click()
-    assert page.get_by_role("heading", name=f"Looking at {name}").is_visible()
+    page.get_by_role("heading", name=f"Looking at {name}").wait_for()
     page.get_by_role("main").get_by_role("link", name="Compare").click()
     first = page.get_by_label("First").input_value()
     assert first == query(page)["a"][0]
@@ -200,12 +200,12 @@ def test_a_job_script_is_copied(known: tuple[Site, str], opened: Callable[..., P
 def test_the_load_is_varied(known: tuple[Site, str], opened: Callable[..., Page]) -> None:
     page = opened(f"{known[1]}{PAGES['what-if']}")
     chart = page.locator(".wide svg.chart")
-    assert chart.is_visible()
+    chart.wait_for()
     assert chart.locator(".limit").count() == 1
     assert chart.locator(".here").count() == 1
     page.get_by_label("Quantity").select_option("power_mean_w")
     page.wait_for_url("**quantity=power_mean_w**")
-    assert page.get_by_role("heading", name="Power, watts").is_visible()
+    page.get_by_role("heading", name="Power, watts").wait_for()
     assert page.locator("tr.chosen").inner_text().startswith("200")
 
 
@@ -213,7 +213,7 @@ def test_an_abstention_leads_to_the_axis_and_the_probe(
     ignorant: str, opened: Callable[..., Page]
 ) -> None:
     page = opened(f"{ignorant}/?{ASKED}")
-    assert page.get_by_role("heading", name="No recommendation").is_visible()
+    page.get_by_role("heading", name="No recommendation").wait_for()
     assert "was never measured" in page.locator(".banner").inner_text()
     assert page.locator("#probe").inner_text().startswith("What would let it know:")
     page.get_by_role("link", name="Job script of the probe").click()
