@@ -77,6 +77,8 @@ def test_wrong_usage_is_one_line_on_stderr_and_exit_code_2(
         (FileNotFoundError(2, "No such file", "rows.csv"), 1, "rows.csv: No such file"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (MemoryError(), 1, "out of memory"),
+        (ModuleNotFoundError("No module named 'scipy'", name="scipy"), 1, "uv sync --extra fit"),
+        (ModuleNotFoundError("No module named 'x'", name="x"), 1, "internal error"),
         (ZeroDivisionError("x\ny"), 1, "internal error"),
     ],
 )

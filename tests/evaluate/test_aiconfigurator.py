@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from decision_builders import cell
 from made_rows import AGG, CATALOG, made, right_answers
 
 from omnipilot.domain.arm import Arm
-from omnipilot.domain.errors import ToolError
+from omnipilot.domain.errors import ToolError, UsageError
 from omnipilot.evaluate import decision_report
 from omnipilot.evaluate.aiconfigurator import (
     NAME,
@@ -210,10 +211,12 @@ def test_the_worker_runs_under_a_python_that_has_the_package(
 
 def test_it_is_asked_only_where_it_is_named_or_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert find_python("/a/python") == "/a/python"
+    assert find_python(sys.executable) == sys.executable
+    with pytest.raises(UsageError, match="/a/python"):
+        find_python("/a/python")
     assert bool(find_python()) == (importlib.util.find_spec(NAME) is not None)
-    monkeypatch.setenv(VARIABLE, "/b/python")
-    assert find_python() == "/b/python"
+    monkeypatch.setenv(VARIABLE, sys.executable)
+    assert find_python() == sys.executable
 
 
 def test_the_document_shows_it_beside_everybody_on_the_same_decisions(

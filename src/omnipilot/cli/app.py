@@ -176,6 +176,9 @@ def _in_words(error: BaseException) -> tuple[str, int]:
             message = f"{error.object[:80]!a} holds a character that no name can: write it anew"
         case MemoryError():
             message, code = "out of memory: pass fewer rows at a time", exits.ERROR
+        case ModuleNotFoundError(name=("scipy" | "catboost") as name):
+            message = f"training needs {name}: install omnipilot[fit] (uv sync --extra fit)"
+            code = exits.ERROR
         case _:
             what = f"{type(error).__name__}: {error}"
             message = f"internal error, please report it: {what} (OMNIPILOT_DEBUG=1 shows where)"

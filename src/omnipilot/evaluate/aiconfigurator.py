@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ import msgspec
 import numpy as np
 
 from omnipilot.collect.command import run_command
-from omnipilot.domain.errors import OmniPilotError, ToolError
+from omnipilot.domain.errors import OmniPilotError, ToolError, UsageError
 from omnipilot.evaluate.decision_cells import AGGREGATE, arm_key
 from omnipilot.evaluate.decisions import best_of, certain_utility_usd_per_h
 
@@ -79,9 +80,15 @@ _LIKE_LLAMA: Final = {
 
 
 def find_python(named: str = "") -> str:
-    """Give a Python that has it: the one named, else this one; "" where there is none."""
+    """Give a Python that has it: the one named, else this one; "" where there is none.
+
+    Raises:
+        UsageError: the one named is no program.
+    """
     named = named or os.environ.get(VARIABLE, "")
     if named:
+        if shutil.which(named) is None:
+            raise UsageError(f"no program {named}: name the Python that has aiconfigurator")
         return named
     return sys.executable if importlib.util.find_spec("aiconfigurator") is not None else ""
 
