@@ -71,24 +71,26 @@ def order_of(
         beyond = ~supported
         counted[beyond] = np.minimum(table.interval(beyond)[0], counted[beyond])
     values = (-counted).tolist()
+    inside = supported.tolist()
+    indices = sorted(range(len(candidates)), key=values.__getitem__)
+    if len(set(values)) < len(values):
+        usd_per_h = table.usd_per_h.tolist()
 
-    def key(i: int) -> tuple[float, bool, int, float, int, str]:
-        arm = candidates[i].arm
-        return (
-            values[i],
-            not supported[i],
-            arm.tensor_parallel,
-            table.usd_per_h[i],
-            precision_rank(arm.precision),
-            arm.label,
-        )
+        def key(i: int) -> tuple[float, bool, int, float, int, str]:
+            arm = candidates[i].arm
+            return (
+                values[i],
+                not inside[i],
+                arm.tensor_parallel,
+                usd_per_h[i],
+                precision_rank(arm.precision),
+                arm.label,
+            )
 
-    # The whole key is made where there are ties to settle only.
-    ties = len(set(values)) < len(values)
-    indices = sorted(range(len(candidates)), key=key if ties else values.__getitem__)
-    best_supported = next((place for place, i in enumerate(indices) if supported[i]), None)
+        indices.sort(key=key)
+    best_supported = next((place for place, i in enumerate(indices) if inside[i]), None)
     after = indices[best_supported:] if best_supported is not None else ()
-    return indices, frozenset(i for i in after if not supported[i])
+    return indices, frozenset(i for i in after if not inside[i])
 
 
 def rank(
@@ -127,13 +129,9 @@ def rank(
     if not told:
         return ()
     scored = [
-        Scored(candidates[i], *scores)
-        for i, *scores in zip(
-            told,
-            table.terms_of(told),
-            table.usd_per_h[told].tolist(),
-            table.slo_violation_prob[told].tolist(),
-            strict=True,
+        Scored(candidates[i], terms, terms.compute_usd / economics.duration_h, missed)
+        for i, terms, missed in zip(
+            told, table.terms_of(told), table.violation_prob(told).tolist(), strict=True
         )
     ]
     best = scored[0]

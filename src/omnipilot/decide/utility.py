@@ -47,6 +47,11 @@ class Draws:
     failure_prob: FloatArray
     violated: FloatArray
 
+    def take(self, arms: Sequence[int]) -> Draws:
+        """The draws of some arms."""
+        economics, *arrays = (getattr(self, name) for name in self.__slots__)
+        return Draws(economics, *(array[arms] for array in arrays))
+
 
 @dataclass(frozen=True, slots=True)
 class Term:
@@ -65,13 +70,19 @@ class Term:
 
 
 def _failure_usd(d: Draws) -> FloatArray:
-    held_h = d.cold_start_h + d.economics.lost_setup_h
-    waited = (held_h + d.wait_h) * d.economics.wait_cost_usd_per_h
-    return d.failure_prob * (held_h * d.compute_usd_per_h + waited)
+    lost_h, wait_cost_usd_per_h = d.economics.lost_setup_h, d.economics.wait_cost_usd_per_h
+    held_h = d.cold_start_h + lost_h if lost_h else d.cold_start_h
+    usd = held_h * d.compute_usd_per_h
+    if wait_cost_usd_per_h:
+        usd += (held_h + d.wait_h) * wait_cost_usd_per_h
+    usd *= d.failure_prob
+    return usd
 
 
 def _times(values: FloatArray, factor: float) -> FloatArray:
     """A product; certain, and so one column, where the factor is 0."""
+    if factor == 1.0:
+        return values
     return values * factor if factor else np.zeros((len(values), 1))
 
 
@@ -84,7 +95,7 @@ TERMS: Final[tuple[Term, ...]] = (
          lambda d: d.gross_value_usd * (1.0 - d.saturation_factor)),
     Term("compute", -1.0, "H × (n × price + kW × PUE × electricity)",
          "price of the GPUs and of their electricity",
-         lambda d: d.compute_usd_per_h * d.economics.duration_h),
+         lambda d: _times(d.compute_usd_per_h, d.economics.duration_h)),
     Term("queue", -1.0, "W × wait cost",
          "expected hours in the queue before the launch",
          lambda d: d.wait_h * d.economics.wait_cost_usd_per_h),
@@ -101,23 +112,35 @@ TERMS: Final[tuple[Term, ...]] = (
                           * d.economics.carbon_usd_per_kg * d.economics.duration_h)),
 )  # fmt: skip
 TERM_NAMES: Final[tuple[str, ...]] = tuple(t.name for t in TERMS)
-_FIELDS: Final = tuple((t.name, t.field) for t in TERMS)
 
 
 @dataclass(frozen=True, slots=True)
 class UtilityTable:
     """Utilities of all arms; arrays have shape (n_arms,) where not said otherwise.
 
-    ``expected_usd`` maps a term's name to its expectation before weighting; the total and its
-    draws (n_arms, n_samples) are weighted. ``usd_per_h`` is the expected price of an hour,
-    electricity included.
+    The total and its draws (n_arms, n_samples) are weighted, the terms are not: their expectations
+    are worked out of ``drawn`` for the arms that are asked about.
     """
 
-    expected_usd: dict[str, FloatArray]
+    drawn: Draws
     total_usd: FloatArray
     draws_usd: FloatArray
-    slo_violation_prob: FloatArray
-    usd_per_h: FloatArray
+
+    @property
+    def usd_per_h(self) -> FloatArray:
+        """Expected price of an hour, electricity included."""
+        economics = self.drawn.economics
+        spent_usd = _times(self.drawn.compute_usd_per_h, economics.duration_h)
+        return np.asarray(spent_usd.mean(axis=1) / economics.duration_h)
+
+    @property
+    def slo_violation_prob(self) -> FloatArray:
+        """Probability that a limit is missed."""
+        return self.violation_prob(slice(None))
+
+    def violation_prob(self, arms: slice | Sequence[int]) -> FloatArray:
+        """Probability of some arms that a limit is missed."""
+        return np.asarray(self.drawn.violated[arms].mean(axis=1))
 
     @property
     def lower_usd(self) -> FloatArray:
@@ -142,7 +165,8 @@ class UtilityTable:
     def terms_of(self, arms: Sequence[int]) -> list[UtilityTerms]:
         """Terms of some arms, worked out together."""
         lower, upper = self.interval(arms)
-        columns = {field: self.expected_usd[name][arms].tolist() for name, field in _FIELDS}
+        drawn = self.drawn.take(arms)
+        columns = {term.field: term.sample(drawn).mean(axis=1).tolist() for term in TERMS}
         columns |= {"total_usd": self.total_usd[arms].tolist()}
         columns |= {"lower_usd": lower.tolist(), "upper_usd": upper.tolist()}
         rows = zip(*(columns[field] for field in UtilityTerms.__slots__), strict=True)
@@ -173,10 +197,10 @@ def saturation_factor(
 
 def _kept(log_kv_peak_frac: FloatArray, economics: Economics) -> FloatArray:
     """:func:`saturation_factor` of the logarithms (n_arms, n_samples)."""
-    kept = np.ones_like(log_kv_peak_frac)
     # Draws with a roomy cache need no exponential.
     knee = np.log(economics.kv_knee_frac) if economics.kv_knee_frac > 0 else -np.inf
     full = log_kv_peak_frac > knee - _NEAR_KNEE
+    kept = np.ones_like(log_kv_peak_frac)
     kept[full] = saturation_factor(
         np.exp(log_kv_peak_frac[full]), economics.kv_knee_frac, economics.kv_floor
     )
@@ -279,18 +303,16 @@ def evaluate_utility(
     drawn = _draw(predictions, costs, economics, n_samples)
     weights = weights or DecisionWeights()
     total = np.zeros(drawn.gross_value_usd.shape)
-    expected: dict[str, FloatArray] = {}
     for term in TERMS:
         samples = term.sample(drawn)
-        expected[term.name] = samples.mean(axis=1)
-        total += term.sign * getattr(weights, term.name) * samples
-    return UtilityTable(
-        expected_usd=expected,
-        total_usd=total.mean(axis=1),
-        draws_usd=total,
-        slo_violation_prob=drawn.violated.mean(axis=1),
-        usd_per_h=expected["compute"] / economics.duration_h,
-    )
+        factor = term.sign * getattr(weights, term.name)
+        if samples.shape[1] == 1 and not samples.any():
+            continue
+        if factor == -1.0:
+            total -= samples
+        else:
+            total += _times(samples, factor)
+    return UtilityTable(drawn=drawn, total_usd=total.mean(axis=1), draws_usd=total)
 
 
 def _check_costs(costs: ArmCosts) -> None:
