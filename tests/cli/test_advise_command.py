@@ -298,3 +298,19 @@ class TestPredict:
         rows = self.written(tmp_path)
         assert rows_of(run("predict", "--rows", rows)[1]) == []
         assert strict(run("predict", "--rows", rows, "--format", "json")[1]) == []
+
+
+def test_an_answer_at_which_no_arm_pays_says_so_and_what_should_decide(
+    run: Callable[..., tuple[int, str, str]],
+) -> None:
+    said = "No arm earns what it costs"
+    _, worthless, _ = run("advise", *REQUEST, "--value-per-token", "1e-12")
+    worthless = " ".join(worthless.split())
+    assert f"{said} at this value of a token: the first one loses" in worthless
+    assert "limits on TTFT and TPOT should decide" in worthless
+    _, limited, _ = run("advise", *REQUEST, "--value-per-token", "1e-12", "--slo-ttft-ms", "1000")
+    limited = " ".join(limited.split())
+    assert said in limited
+    assert "none are given" not in limited
+    _, paying, _ = run("advise", *REQUEST, "--value-per-token", "1e-3")
+    assert said not in " ".join(paying.split())

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "THROUGHPUT", "age_words", "arm_line", "cluster_lines", "fit_lines", "headline",
-    "marked_seconds", "moment", "number", "request_line", "seconds", "site_line", "support_lines",
-    "turning_sentence", "usd",
+    "loss_sentence", "marked_seconds", "moment", "number", "request_line", "seconds", "site_line",
+    "support_lines", "turning_sentence", "usd",
 ]  # fmt: skip
 
 THROUGHPUT: Final = "aggregate_tokens_per_s"
@@ -66,6 +66,26 @@ def request_line(request: ServingRequest) -> str:
         f"{request.context_tokens:,} tokens (prompt {request.prompt_tokens:,} + output "
         f"{request.output_tokens:,}), {request.duration_h:g} h, {engine}"
     )
+
+
+def loss_sentence(advice: Advice) -> str:
+    """Says that no arm earns what it costs, and what should decide then; "" where one does.
+
+    Without limits on latency such an answer is the smallest loss, however long requests wait.
+    """
+    recommendation = advice.recommendation
+    # The order puts arms that are not trusted last, so any may be the one that pays.
+    if max((arm.utility.total_usd for arm in recommendation.ranked), default=0.0) >= 0.0:
+        return ""
+    first = recommendation.ranked[0].utility.total_usd
+    loss = usd(-first / recommendation.request.duration_h)
+    slo = recommendation.request.slo
+    limited = slo.ttft_p50_s is not None or slo.tpot_p50_s is not None
+    return (
+        f"No arm earns what it costs at this value of a token: the first one loses {loss} USD/h"
+        + ("." if limited else
+           ". If it has to run, limits on TTFT and TPOT should decide, and none are given.")
+    )  # fmt: skip
 
 
 def headline(advice: Advice) -> str:

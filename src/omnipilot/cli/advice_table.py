@@ -12,6 +12,7 @@ from omnipilot.advisor.words import (
     arm_line,
     cluster_lines,
     headline,
+    loss_sentence,
     marked_seconds,
     number,
     request_line,
@@ -45,6 +46,9 @@ def emit_answer(advice: Advice) -> None:
     """Print the request and the answer in a sentence each."""
     emit_lines([request_line(advice.recommendation.request)], indent="")
     emit_lines([headline(advice)], indent="", bold=True)
+    loss = loss_sentence(advice)
+    if loss:
+        emit_lines([loss], indent="")
     abstention = advice.recommendation.abstention
     if abstention is not None and abstention.probe:
         emit_lines([f"What would let it know: {abstention.probe}."], indent="")

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field
 
-from omnipilot.advisor.words import THROUGHPUT, cluster_lines, headline, turning_sentence
+from omnipilot.advisor.words import (
+    THROUGHPUT,
+    cluster_lines,
+    headline,
+    loss_sentence,
+    turning_sentence,
+)
 
 if TYPE_CHECKING:
     from omnipilot.advisor import Advice, Advisor, Question
@@ -168,7 +174,7 @@ def _fields(advice: Advice, top: int) -> dict[str, Any]:
     abstention = recommendation.abstention
     fallback = abstention.fallback if abstention else None
     return {
-        "headline": headline(advice),
+        "headline": " ".join(filter(None, (headline(advice), loss_sentence(advice)))),
         "recommended": abstention is None,
         "abstention": abstention.reason if abstention else "",
         "violations": list(abstention.violations) if abstention else [],

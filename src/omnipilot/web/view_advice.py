@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from omnipilot.advisor.words import (
@@ -11,6 +10,7 @@ from omnipilot.advisor.words import (
     arm_line,
     cluster_lines,
     fit_lines,
+    loss_sentence,
     marked_seconds,
     number,
     seconds,
@@ -20,6 +20,7 @@ from omnipilot.advisor.words import (
     usd,
 )
 from omnipilot.decide.utility import TERMS
+from omnipilot.domain.frozen import dataclass
 from omnipilot.web.svg import Scale, Span, interval_bar, term_bar
 
 if TYPE_CHECKING:
@@ -227,6 +228,7 @@ def result_view(advice: Advice, arm_wanted: str, most: int) -> dict[str, Any]:
         "request": recommendation.request,
         "advice": advice,
         "abstention": abstention,
+        "loss": loss_sentence(advice),
         "fallback_key": abstention.fallback.key if abstention and abstention.fallback else "",
         "n_ranked": len(ranked),
         "rows": ranking_view(ranked, advice.economics.duration_h, most),
