@@ -12,8 +12,7 @@ import hashlib
 import json
 import math
 import os
-import tempfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +20,7 @@ import omnipilot
 from omnipilot.advisor.answer_data import plain
 from omnipilot.advisor.question import Question
 from omnipilot.domain.errors import OmniPilotError, StateError, UsageError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.request import ServingRequest, Slo
 from omnipilot.settings import FILE_NAME, Settings
 
@@ -268,6 +268,8 @@ def _settings_text(home: Path) -> str:
 
 def _settings(text: str) -> Settings:
     """Settings as a site's file told them."""
+    import tempfile  # noqa: PLC0415 - only a replay needs it
+
     with tempfile.TemporaryDirectory() as folder:
         if text:
             (Path(folder) / FILE_NAME).write_text(text, encoding="utf-8")

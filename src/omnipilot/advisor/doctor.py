@@ -6,7 +6,6 @@ import os
 import stat
 import tempfile
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from omnipilot.advisor.cluster_gpus import GpuNaming, name_gpus
@@ -15,6 +14,7 @@ from omnipilot.collect.identity import KEY_NAME
 from omnipilot.collect.live import read_cluster
 from omnipilot.collect.programs import find_program
 from omnipilot.domain import OmniPilotError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.settings import FILE_NAME, Settings
 from omnipilot.store.log import CLUSTER_LOG_NAME, LOG_NAME, ReadTally, Store
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from omnipilot.collect import COLLECTOR_BY_NAME
 from omnipilot.domain.errors import UsageError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.rows import ClusterJob
 from omnipilot.store import CLUSTER_LOG_NAME, ImportReport, Store, import_items
 from omnipilot.store.log import LOG_NAME

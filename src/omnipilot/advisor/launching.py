@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.advisor.launch_place import LaunchPlace, find_place
 from omnipilot.catalog.engines import engine_name
 from omnipilot.domain import BadInputError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.launch.ingest import launches_folder
 from omnipilot.launch.script import SCRIPT_NAME, launch_script
 from omnipilot.launch.spec import (

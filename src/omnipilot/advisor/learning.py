@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from omnipilot.advisor.learning_data import FitReport, figures_data
 from omnipilot.advisor.site_dataset import site_prices
 from omnipilot.costmodel.bundle import base_model_path, load_bundle
 from omnipilot.domain.errors import UsageError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.evaluate.decision_cells import Forecast, build_cells
 from omnipilot.evaluate.decisions import OperatingPoint, choose, outcomes
 from omnipilot.learn.cycle import Incumbent, Turn, turn

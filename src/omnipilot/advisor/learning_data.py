@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from omnipilot.domain.frozen import dataclass
 from omnipilot.learn.gate import figures
 
 if TYPE_CHECKING:

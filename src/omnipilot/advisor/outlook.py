@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +12,7 @@ from omnipilot.decide.placement import NoPlace, places_for
 from omnipilot.decide.priors import LaunchCounts
 from omnipilot.decide.queue_plan import PlannedQueue
 from omnipilot.decide.waits import WaitEstimate, WaitEvidence, estimate_wait
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable

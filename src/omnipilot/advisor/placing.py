@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +10,7 @@ from omnipilot.decide.economics import ArmCosts
 from omnipilot.decide.fallback import FALLBACK_RULE
 from omnipilot.decide.placement import NoPlace
 from omnipilot.domain import Abstention, InfeasibleArm
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +12,7 @@ import numpy as np
 from omnipilot.catalog.scenario import ScenarioBuilder
 from omnipilot.collect import QUESTIONS, collect_csv
 from omnipilot.domain import TARGET_NAMES, InferenceRun, UsageError
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

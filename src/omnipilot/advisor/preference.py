@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from omnipilot.advisor.question import Question
 from omnipilot.domain import BadInputError, ServingRequest
 from omnipilot.domain.errors import AmbiguousNameError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.evaluate.preference import Choice
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from omnipilot.decide.launch_rates import (
@@ -12,6 +12,7 @@ from omnipilot.decide.launch_rates import (
     shrinkage_sensitivity,
 )
 from omnipilot.decide.priors import LaunchCounts, pooled_prior
+from omnipilot.domain.frozen import dataclass
 from omnipilot.store import CLUSTER_LOG_NAME, Store
 from omnipilot.store.compacted import open_source
 from omnipilot.store.priors import (

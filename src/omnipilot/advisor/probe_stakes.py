@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,6 +16,7 @@ from omnipilot.decide.normals import cumulative
 from omnipilot.decide.probes import Expense, Load, Probe, RejectedProbe, expense, usable
 from omnipilot.decide.sampling import Z90
 from omnipilot.decide.stakes import Quantity, Stakes
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,6 +17,7 @@ from omnipilot.decide.floors import with_floors
 from omnipilot.decide.gate import GateSettings, plan_probes
 from omnipilot.decide.probes import load_menu
 from omnipilot.domain import BadInputError
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from omnipilot.advisor.probe_stakes import ProbeOption, Situation

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.domain import BadInputError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.learn.dataset import build_dataset, read_runs
 from omnipilot.store import Store, load_runs
 

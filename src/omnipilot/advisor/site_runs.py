@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.domain import UsageError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.settings import LOG_NAME
 
 if TYPE_CHECKING:

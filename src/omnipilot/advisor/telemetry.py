@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from omnipilot.collect.dcgm import Telemetry, Window, collect_dcgm, rows_of_series
@@ -22,6 +22,7 @@ from omnipilot.domain import (
     StartupRun,
     UsageError,
 )
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.rejection import Rejection
 from omnipilot.store import CLUSTER_LOG_NAME, ReadTally, Store, import_items
 from omnipilot.store.join import RunTime, join_run

@@ -7,8 +7,9 @@ The expected utility of an arm is linear in the value of a token and in the pric
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

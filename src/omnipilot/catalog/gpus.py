@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from omnipilot.domain.errors import BadInputError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.hardware import GpuSpec
 
 if TYPE_CHECKING:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.catalog import arch
 from omnipilot.catalog.hf_fields import MAX_LAYERS, MAX_WIDTH
 from omnipilot.catalog.hf_moe import moe_layers
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from omnipilot.catalog.arch import Layer, Mixer

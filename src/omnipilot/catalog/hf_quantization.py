@@ -6,10 +6,10 @@ NVIDIA modelopt ``hf_quant_config.json``, vLLM ``model_executor/layers/quantizat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.catalog.hf_fields import MAX_WIDTH, ConfigFields
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from omnipilot.domain.frozen import dataclass
 
 _REMARK: Final = re.compile(r"\s*\([^)]*\)\s*$")
 _SEPARATORS: Final = re.compile(r"[\s_]+")

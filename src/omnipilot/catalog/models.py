@@ -7,11 +7,10 @@ parameter counts are computed from them by the code that reads a config.json.
 from __future__ import annotations
 
 import csv
-import difflib
 import functools
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +24,7 @@ from omnipilot.catalog.model_names import (
     strip_remark,
 )
 from omnipilot.domain.errors import BadInputError, UnknownNameError
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from omnipilot.domain.model import ModelArch
@@ -297,6 +297,8 @@ def _fetch(text: str) -> Path:
 
 
 def _unknown(text: str, *, allow_fetch: bool) -> str:
+    import difflib  # noqa: PLC0415 - only a refusal needs it
+
     table = _table()
     key = key_of(text)
     names = {**table.bare, **table.ids}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.domain.errors import AmbiguousNameError, UnknownNameError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.precision import PrecisionSpec
 
 if TYPE_CHECKING:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,11 +15,11 @@ import tempfile
 import threading
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final
 
 from omnipilot.collect.lines import printable
 from omnipilot.domain.errors import ToolError
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.collect.columns import (
@@ -28,6 +27,7 @@ from omnipilot.collect.records import Limits, Record, printable, read_records
 from omnipilot.collect.row_fault import RowFault
 from omnipilot.domain.arm import StackFingerprint
 from omnipilot.domain.errors import BadInputError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.rejection import Rejection
 from omnipilot.domain.rows import InferenceRun
 from omnipilot.domain.targets import TARGETS

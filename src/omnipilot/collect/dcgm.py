@@ -6,7 +6,7 @@ loading weights and idling pull the latter down (PAPER, Telemetry: 21 % to 51 % 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ from omnipilot.collect.lines import Limits, open_lines, printable
 from omnipilot.collect.prometheus_json import Series, series_of
 from omnipilot.collect.prometheus_text import EXPOSITION_LIMITS, read_samples
 from omnipilot.domain.errors import BadInputError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.gpu_health import GPU_EVENTS, xid_severity
 from omnipilot.domain.rejection import Rejection
 from omnipilot.domain.telemetry_rows import GpuHealth, GpuSnapshot, GpuWindow

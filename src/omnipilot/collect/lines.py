@@ -11,10 +11,10 @@ import stat
 import zlib
 from collections import deque
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from omnipilot.domain.errors import BadInputError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.rejection import Rejection
 
 if TYPE_CHECKING:

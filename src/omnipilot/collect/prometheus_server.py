@@ -9,7 +9,7 @@ import http.client
 import math
 import ssl
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, NoReturn
 from urllib.parse import urlencode, urlsplit
 
@@ -17,6 +17,7 @@ from omnipilot.collect.json_values import JsonValue
 from omnipilot.collect.lines import printable
 from omnipilot.collect.prometheus_json import Series, series_of
 from omnipilot.domain.errors import ToolError, UsageError
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -7,12 +7,12 @@ that share the distance. Same answer as ``covariance(rows, points) @ alpha`` in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from omnipilot.costmodel.kernel import KERNEL_TERMS, KernelInputs, matern32_of_squares
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

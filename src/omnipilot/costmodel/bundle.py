@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +63,7 @@ _LAYOUT = {
 
 def base_model_path() -> Path:
     """Folder of the bundle shipped in the package."""
-    return Path(str(resources.files("omnipilot") / "base_model"))
+    return Path(__file__).parents[1] / "base_model"
 
 
 def save_bundle(model: FittedModel, folder: Path, card: dict[str, Any]) -> str:

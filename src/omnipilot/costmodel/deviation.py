@@ -9,7 +9,7 @@ then exact and in closed form (Rasmussen and Williams 2006, §2.2); COSTMODEL §
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ from omnipilot.costmodel.conformal import NOMINAL_COVERAGE
 from omnipilot.costmodel.hyperparameters import PRIOR_SPREAD, Hyperparameters, tune
 from omnipilot.costmodel.inducing import cholesky, pivoted_cholesky
 from omnipilot.costmodel.kernel import KernelLevels, KernelPlaces, KernelTerm, covariance
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,12 +8,13 @@ itself has rows near by.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
 from omnipilot.costmodel.novelty import CLASS_NAMES, SEEN, novelty_of, training_levels
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.prediction import Confidence, SupportVerdict
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ divide, do weights fit, does the profile run fit, what is left for the KV cache,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.costmodel.compatibility import obstacle, splittable
@@ -29,6 +29,7 @@ from omnipilot.costmodel.memory import (
 )
 from omnipilot.domain.errors import BadInputError
 from omnipilot.domain.feasibility import FitVerdict, Verdict
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from omnipilot.catalog.engines import EngineVersion

@@ -5,7 +5,6 @@ The same function trains the shipped bundle, a site's bundle and every fold of a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -23,6 +22,7 @@ from omnipilot.costmodel.physics import throughput_ceiling
 from omnipilot.costmodel.physics_fit import PhysicsParameters, fit_physics
 from omnipilot.costmodel.residual import GaussianLayer
 from omnipilot.costmodel.spread import fit_spread
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

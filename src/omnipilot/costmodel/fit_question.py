@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from omnipilot.catalog.engines import Engine, EngineVersion, Era, engines, parse_engine_version
 from omnipilot.catalog.precisions import KvDtype, load_precisions
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from omnipilot.domain.hardware import GpuSpec

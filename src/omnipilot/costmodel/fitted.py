@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ from omnipilot.costmodel.novelty import (
     members_of,
     novelty_of,
 )
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.targets import TARGETS
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ by the prior alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,10 +7,11 @@ on, as one table. The distance terms are Matérn 3/2 kernels over workload or ph
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

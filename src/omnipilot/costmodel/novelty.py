@@ -6,10 +6,11 @@ calibration on residuals of rows whose source, GPU kind, family, model or cell w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

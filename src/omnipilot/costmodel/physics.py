@@ -11,10 +11,11 @@ architecture and kernel; see :mod:`omnipilot.costmodel.physics_fit`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

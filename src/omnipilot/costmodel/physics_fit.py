@@ -7,12 +7,12 @@ what is known. All labelled targets are fitted together under a Student-t loss (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from omnipilot.costmodel.physics import PARAMETER_NAMES, PARAMETERS, START_LOG, Physics, evaluate
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

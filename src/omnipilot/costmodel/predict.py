@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from omnipilot.costmodel.bundle import load_bundle
 from omnipilot.costmodel.envelope import Evidence
 from omnipilot.costmodel.frame import build_frame
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.prediction import TargetPrediction
 from omnipilot.domain.scenario import ScenarioGroup, SharedLoad
 from omnipilot.domain.targets import TARGETS

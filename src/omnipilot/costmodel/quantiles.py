@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from omnipilot.domain.errors import OmniPilotError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.targets import QUANTILES
 
 if TYPE_CHECKING:

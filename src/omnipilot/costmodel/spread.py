@@ -7,7 +7,6 @@ offset is sized on groups that the trees did not see either.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +20,7 @@ from omnipilot.costmodel.conformal import (
 from omnipilot.costmodel.features import FeatureSpace
 from omnipilot.costmodel.folds import group_folds
 from omnipilot.costmodel.quantiles import QUANTILE_LOSS, Forest, fit_forest
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from omnipilot.decide.economics import ArmCosts
 from omnipilot.decide.priors import DEFAULT_SUCCESS
 from omnipilot.decide.sampling import stack_predictions
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

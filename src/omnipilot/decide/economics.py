@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from omnipilot.domain import UsageError
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,7 +8,7 @@ probe is made, and the plan is made anew with what it told.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ from omnipilot.decide.voi import (
     value_usd,
     win_probability,
 )
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

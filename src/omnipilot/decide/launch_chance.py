@@ -8,10 +8,10 @@ how sound the node is multiply the result, since each of them alone can end a la
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.decide.priors import NO_LAUNCHES, LaunchPrior, pooled_prior
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,10 +7,10 @@ as the configurations resemble one another. Counts may be fractions (old launche
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.domain import UsageError
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import tomllib
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from omnipilot.domain import BadInputError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.targets import TARGET_BY_NAME
 
 if TYPE_CHECKING:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.decide.utility import TERMS
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

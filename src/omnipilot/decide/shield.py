@@ -7,9 +7,9 @@ where telemetry has not been read of late, a node is "unknown", not "ok".
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.gpu_health import GPU_EVENTS
 
 if TYPE_CHECKING:

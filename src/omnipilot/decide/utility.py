@@ -6,7 +6,6 @@ subtracted; see ``docs/utility.md``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -15,6 +14,7 @@ import numpy as np
 from omnipilot.decide.economics import DecisionWeights
 from omnipilot.decide.sampling import DEFAULT_SAMPLES, sample_log_target, sample_log_targets
 from omnipilot.domain import UtilityTerms
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

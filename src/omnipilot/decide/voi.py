@@ -15,13 +15,14 @@ For one quantity and one observation :mod:`omnipilot.decide.knowledge_gradient` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from omnipilot.decide.knowledge_gradient import lognormal_gain, pair_gain
 from omnipilot.decide.normals import base_normals, cumulative, density, quantile
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

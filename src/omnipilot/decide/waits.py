@@ -8,10 +8,11 @@ et al. 2005, section 4.5). Without a history the plan is taken with errors that 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from omnipilot.domain.frozen import dataclass
 
 Verdict = Literal["fits", "oom", "unsupported", "unknown"]
 

@@ -6,8 +6,9 @@ NVIDIA "GPU Memory Error Management" (row remapping and ECC).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from omnipilot.domain.frozen import dataclass
 
 __all__ = ["GPU_EVENTS", "SEVERITIES", "GpuEvent", "xid_severity"]
 

@@ -6,8 +6,9 @@ means the same in the same unit. A label that the source does not print is absen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from omnipilot.domain.frozen import dataclass
 
 __all__ = [
     "FAILURES", "FAILURE_BY_NAME", "GPU_LABELS", "JOB_LABELS", "PROBE_LABELS", "RECOVERY_LABELS",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from omnipilot.domain.frozen import dataclass
 
 Source = Literal["model", "prior"]
 Confidence = Literal["high", "medium", "low"]

@@ -5,9 +5,10 @@ They are accepted, stored and listed; the inference advisor does not use them (P
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from omnipilot.domain.arm import StackFingerprint
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.schema import SCHEMA_VERSION
 
 __all__ = ["HardwareProbe", "RecoveryRun", "TrainingRun"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from omnipilot.domain.arm import Arm

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from omnipilot.domain.errors import BadInputError
+from omnipilot.domain.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

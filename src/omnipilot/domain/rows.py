@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from omnipilot.domain.arm import StackFingerprint
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.probe_rows import HardwareProbe, RecoveryRun, TrainingRun
 from omnipilot.domain.schema import SCHEMA_VERSION
 from omnipilot.domain.telemetry_rows import GpuHealth, GpuSnapshot, GpuWindow

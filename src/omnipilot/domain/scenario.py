@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, overload
+
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from omnipilot.domain.hardware import GpuSpec

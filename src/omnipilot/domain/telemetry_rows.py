@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from omnipilot.domain.arm import StackFingerprint
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.schema import SCHEMA_VERSION
 
 __all__ = ["GpuHealth", "GpuSnapshot", "GpuWindow"]

@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +23,7 @@ import numpy as np
 
 from omnipilot.collect.command import run_command
 from omnipilot.domain.errors import OmniPilotError, ToolError, UsageError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.evaluate.decision_cells import AGGREGATE, arm_key
 from omnipilot.evaluate.decisions import best_of, certain_utility_usd_per_h
 

@@ -6,12 +6,12 @@ measured takes the measured arm nearest to it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from omnipilot.decide.fallback import precision_rank
+from omnipilot.domain.frozen import dataclass
 from omnipilot.evaluate.decision_cells import arm_key
 from omnipilot.evaluate.decisions import (
     best_of,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from omnipilot.costmodel.novelty import NOVELTY
 from omnipilot.domain.arm import Arm
 from omnipilot.domain.errors import UsageError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.evaluate.holdout import CLASS_OF_SPLIT
 
 if TYPE_CHECKING:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from omnipilot.domain.errors import UsageError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.evaluate.aiconfigurator import NAME as AICONFIGURATOR
 from omnipilot.evaluate.aiconfigurator import ask_aiconfigurator
 from omnipilot.evaluate.baselines import POLICIES, WITHOUT_INTERVALS, Setting

@@ -7,7 +7,6 @@ launch chance, no KV-cache occupancy and mostly no power, so those terms are lef
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,6 +16,7 @@ from omnipilot.decide.fallback import precision_rank
 from omnipilot.decide.profiles import find_profile
 from omnipilot.decide.sampling import SAMPLED_TARGETS
 from omnipilot.decide.utility import evaluate_utility, realised_utility_usd_per_h
+from omnipilot.domain.frozen import dataclass
 from omnipilot.evaluate.decision_cells import AGGREGATE, LATENCIES
 
 if TYPE_CHECKING:

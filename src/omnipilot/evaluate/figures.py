@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +12,7 @@ from omnipilot.decide.priors import LaunchCounts
 from omnipilot.decide.sampling import Z90
 from omnipilot.decide.utility import TERMS
 from omnipilot.domain.errors import OmniPilotError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.evaluate.ablations import ABLATIONS, share_of_cells
 from omnipilot.evaluate.material import NotComputedError
 from omnipilot.evaluate.metrics import errors

@@ -6,7 +6,7 @@ that a thousand choices of probes cost no more than a thousand small linear syst
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,7 @@ from omnipilot.costmodel.deviation import LEFT_EDGES
 from omnipilot.costmodel.fitted import UNTOUCHED_SHARE
 from omnipilot.costmodel.novelty import CLASS_NAMES, novelty_of
 from omnipilot.decide.sampling import Z90
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

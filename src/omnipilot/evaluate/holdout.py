@@ -9,7 +9,7 @@ fitted folds are kept and shared between questions.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from omnipilot.costmodel.folds import group_folds
 from omnipilot.costmodel.heads import HEAD_OF_TARGET, lead_labels
 from omnipilot.costmodel.novelty import NOVELTY, SEEN
 from omnipilot.domain.errors import BundleError, UsageError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.evaluate.digests import code_digest, dataset_digest
 
 if TYPE_CHECKING:

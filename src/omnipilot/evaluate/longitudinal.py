@@ -8,7 +8,7 @@ whose rows were falsified shows what the screen, the gate and the drift watch do
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from omnipilot.collect.lines import Limits
 from omnipilot.collect.records import Record, read_records
 from omnipilot.costmodel.frame import build_frame
 from omnipilot.domain.errors import BadInputError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.rows import InferenceRun
 from omnipilot.learn.cycle import Incumbent, turn
 from omnipilot.learn.dataset import as_meant, build_dataset

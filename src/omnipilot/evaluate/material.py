@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from omnipilot.domain.errors import OmniPilotError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.evaluate.decision_cells import AGGREGATE, OUTPUT
 from omnipilot.evaluate.decision_report import document, gather
 from omnipilot.evaluate.holdout_cache import held_out, is_kept

@@ -6,12 +6,13 @@ beside the figures, met or not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from omnipilot.costmodel.bundle import DOCUMENT
+from omnipilot.domain.frozen import dataclass
 from omnipilot.evaluate.heldout_report import report
 from omnipilot.evaluate.holdout import ALL, Holdout, _fold_key, folds_of, hold_out
 from omnipilot.evaluate.probing import probe_curve

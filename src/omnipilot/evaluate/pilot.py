@@ -13,7 +13,7 @@ probed; and so on; then take the cheapest.
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from omnipilot.catalog.scenario import ScenarioBuilder
 from omnipilot.collect import collect_csv
 from omnipilot.costmodel.frame import build_frame
 from omnipilot.domain.errors import BadInputError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.rows import InferenceRun
 from omnipilot.evaluate.holdout import Holdout, fold_models
 

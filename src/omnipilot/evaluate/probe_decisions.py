@@ -14,7 +14,7 @@ expected errors, and the other rows are predicted.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -24,6 +24,7 @@ from omnipilot.decide.gate import GateSettings, plan_probes
 from omnipilot.decide.probes import Load, expense, load_menu
 from omnipilot.decide.stakes import Quantity, Stakes
 from omnipilot.domain.errors import UsageError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.evaluate.decision_cells import Forecast, build_cells, throughput_targets
 from omnipilot.evaluate.decisions import (
     OperatingPoint,

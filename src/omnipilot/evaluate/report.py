@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import math
-from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.domain.errors import OmniPilotError, StateError, UnknownNameError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.evaluate.decision_tables import TABLES
 from omnipilot.evaluate.figures import FIGURES
 from omnipilot.evaluate.tables import COUNT, NUMBER, SHARE, TEXT

@@ -6,9 +6,10 @@ The drawing area is 420 units wide, so that text keeps its size on a phone as in
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Final
+
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,6 +13,7 @@ from omnipilot.costmodel.novelty import NOVELTY
 from omnipilot.decide.launch_rates import SENSITIVITY_STRENGTHS, shrinkage_sensitivity
 from omnipilot.decide.priors import LaunchCounts
 from omnipilot.domain.errors import OmniPilotError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.targets import TARGETS
 from omnipilot.evaluate.ablations import ABLATIONS, random_cells
 from omnipilot.evaluate.holdout import CLASS_OF_SPLIT

@@ -8,7 +8,7 @@ axis that give equal rows of the feature matrix are not told apart.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,6 +17,7 @@ from omnipilot.costmodel.features import FeatureSpace
 from omnipilot.costmodel.frame import build_frame
 from omnipilot.costmodel.physics import START_LOG, evaluate
 from omnipilot.domain.errors import BadInputError
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

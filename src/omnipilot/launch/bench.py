@@ -7,10 +7,11 @@ process that is killed at any moment loses nothing that the next one does not fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.domain.errors import StateError, ToolError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.launch.emit import is_done, outcome_of, read_marks
 from omnipilot.launch.ingest import TAKEN_NAME
 from omnipilot.launch.local import hold_folder

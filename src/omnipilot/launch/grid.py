@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from omnipilot.catalog.engines import parse_engine_version
@@ -17,6 +17,7 @@ from omnipilot.costmodel.fit_question import FitQuestion
 from omnipilot.decide.arms import default_precisions
 from omnipilot.domain.arm import Arm
 from omnipilot.domain.errors import BadInputError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.request import ServingRequest
 from omnipilot.domain.scenario import Scenario
 from omnipilot.launch.axes import AXES, Value, axis_value, check_represented

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from omnipilot.domain.arm import Arm  # noqa: TC001 - msgspec reads the annotations
 from omnipilot.domain.engine import EngineParameters  # noqa: TC001 - same
 from omnipilot.domain.errors import BadInputError, StateError
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,11 +6,12 @@ The same turn serves a site's refit and the study that replays a source month by
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from omnipilot.domain.frozen import dataclass
 from omnipilot.learn.drift import watch
 from omnipilot.learn.gate import Comparison, Verdict, judge
 from omnipilot.learn.local_fit import DECISION_HEAD, Recipe, answer, cell_folds

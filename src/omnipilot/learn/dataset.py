@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -12,6 +12,7 @@ from omnipilot.collect import collect_csv, find_tables
 from omnipilot.costmodel.fit import TrainingSet, screen
 from omnipilot.costmodel.frame import build_frame
 from omnipilot.domain.errors import BadInputError, UsageError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.rows import InferenceRun
 from omnipilot.domain.targets import TARGET_NAMES
 from omnipilot.store import cell_of, is_usable, label_matrix

@@ -8,12 +8,12 @@ Conformal test martingales: Vovk et al. 2005; betting on means: Waudby-Smith and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from omnipilot.costmodel.conformal import NOMINAL_COVERAGE
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

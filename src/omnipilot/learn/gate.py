@@ -8,12 +8,12 @@ worse in what an operator relies on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from omnipilot.costmodel.conformal import NOMINAL_COVERAGE
+from omnipilot.domain.frozen import dataclass
 from omnipilot.learn.local_fit import DECISION_HEAD
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import json
 import os
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from omnipilot.domain.errors import StateError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.store.files import make_private, replace_file, sync_folder, write_all
 from omnipilot.store.lock import exclusive
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from omnipilot.costmodel.folds import group_folds
 from omnipilot.costmodel.heads import lead_labels
+from omnipilot.domain.frozen import dataclass
 from omnipilot.learn.recalibrate import UNSCALED, Scale, left_out_scale, rescaled, widened
 
 if TYPE_CHECKING:

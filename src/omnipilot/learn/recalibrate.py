@@ -9,13 +9,14 @@ rows that fell outside. Adapting it alone is the offset-only path of learning.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from omnipilot.costmodel.conformal import NOMINAL_COVERAGE, conformal_offset
 from omnipilot.costmodel.fitted import NEAR_SHARE
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

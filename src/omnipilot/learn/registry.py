@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from omnipilot.costmodel.bundle import load_bundle, save_bundle
 from omnipilot.domain.errors import BundleError, StateError, UsageError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.learn.ledger import Ledger
 from omnipilot.store.files import make_private
 

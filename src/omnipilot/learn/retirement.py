@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from omnipilot.domain.frozen import dataclass
 from omnipilot.store import freshness_weights
 
 if TYPE_CHECKING:

@@ -8,11 +8,12 @@ H100 and 38 % on four.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.rows import ClusterJob
 from omnipilot.simulate.cluster import Drain, Pool, Requests, schedule
 

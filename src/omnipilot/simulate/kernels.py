@@ -12,10 +12,10 @@ measurements.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from omnipilot.domain.errors import BadInputError
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from omnipilot.simulate.deployment import Deployment

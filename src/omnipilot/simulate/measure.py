@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.labels import FAILURE_BY_NAME
 from omnipilot.domain.targets import TARGET_BY_NAME
 from omnipilot.simulate.deployment import Load

@@ -7,9 +7,9 @@ precisions, 80 of them failed; the five cells that it held out as out of distrib
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from omnipilot.domain.frozen import dataclass
 from omnipilot.simulate.deployment import Deployment
 from omnipilot.simulate.startup import start
 

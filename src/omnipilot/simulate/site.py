@@ -8,13 +8,13 @@ and 71 start-ups, 1,667 rows; beside them 500,000 jobs of the cluster.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from omnipilot.catalog import Catalog
 from omnipilot.domain.errors import StateError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.simulate.jobs import POOL_KINDS, OwnJobs, simulate_history
 from omnipilot.simulate.measure import Measurement, measure
 from omnipilot.simulate.plan import GPU_KINDS, plan_runs

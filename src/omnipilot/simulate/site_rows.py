@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from omnipilot.domain.arm import StackFingerprint
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.labels import FAILURE_BY_NAME
 from omnipilot.domain.rows import InferenceRun, JobStatistics, StartupRun
 from omnipilot.domain.telemetry_rows import GpuSnapshot, GpuWindow

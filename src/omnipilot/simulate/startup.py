@@ -7,9 +7,10 @@ other jobs also read), the profile run, the KV cache, graph capture, ready.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from omnipilot.domain.frozen import dataclass
 from omnipilot.simulate.deployment import BLOCK_TOKENS
 from omnipilot.simulate.kernels import KernelTimer
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import binascii
 import hashlib
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from omnipilot.domain.errors import BadInputError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.probe_rows import HardwareProbe, RecoveryRun, TrainingRun
 from omnipilot.domain.rows import (
     SCHEMA_VERSION,

@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from omnipilot.domain.errors import StateError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.rows import SCHEMA_VERSION, ClusterJob
 from omnipilot.store.codec import digest_of_line, encode_line, known_digest, time_stamp
 from omnipilot.store.files import replace_file

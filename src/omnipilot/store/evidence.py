@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from omnipilot.domain.errors import StateError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.rows import ClusterJob
 from omnipilot.domain.telemetry_rows import GpuHealth, GpuWindow
 from omnipilot.store.dataset import freshness_weights

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.domain.errors import StateError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.rejection import Rejection
 from omnipilot.store.codec import encode_line, time_stamp
 from omnipilot.store.log import ReadTally

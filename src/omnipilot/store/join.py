@@ -8,11 +8,12 @@ and that of an hour before counts half.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.rows import (
     ClusterJob,
     InferenceRun,

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.domain.errors import UsageError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.rows import SCHEMA_VERSION
 
 if TYPE_CHECKING:

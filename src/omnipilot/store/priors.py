@@ -5,11 +5,12 @@ Counting only; shrinking the rates is :mod:`omnipilot.decide.launch_rates`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from omnipilot.domain.errors import UsageError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.store.dataset import FRESHNESS_CUTOFF_WINDOWS
 from omnipilot.store.prior_sql import LEFT_OUT, prior_script
 

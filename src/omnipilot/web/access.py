@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import ipaddress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from omnipilot.domain.errors import BadInputError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.web.problems import ProblemError
 
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from omnipilot.domain.frozen import dataclass
 from omnipilot.web import handlers, schemas
 from omnipilot.web.asking import (
     ASK_EXAMPLE,

@@ -6,10 +6,11 @@ import asyncio
 import re
 import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from omnipilot.domain.errors import OmniPilotError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.web.limits import RateLimiter
 from omnipilot.web.problems import MEDIA_TYPE, ProblemError, problem_of
 

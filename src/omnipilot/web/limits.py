@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

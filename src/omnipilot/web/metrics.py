@@ -7,10 +7,12 @@ import os
 import threading
 from bisect import bisect_left
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
+
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from pydantic import ValidationError
 
+from omnipilot.domain.frozen import dataclass
 from omnipilot.web.asking import AskBody
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -11,6 +10,7 @@ from fastapi import Request, Response
 
 from omnipilot.decide.profiles import PROFILES
 from omnipilot.domain import OmniPilotError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.web import learning, page_data
 from omnipilot.web.asking import ASK_EXAMPLE, question_of
 from omnipilot.web.handlers import service_of

@@ -7,7 +7,7 @@ import socket
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +15,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from omnipilot.domain.errors import StateError
+from omnipilot.domain.frozen import dataclass
 from omnipilot.web.accepting import Shares, SharingServer
 from omnipilot.web.access import Access, is_loopback
 from omnipilot.web.answering import Service

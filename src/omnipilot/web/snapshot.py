@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import copy
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.advisor import Advisor, Question
 from omnipilot.advisor.site_stamp import stamp_of
 from omnipilot.domain import OmniPilotError, ServingRequest
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,10 +7,11 @@ the same figures, and is told to screen readers by its label alone.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from markupsafe import Markup, escape
+
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from omnipilot.advisor.words import number, seconds, usd
 from omnipilot.decide.utility import TERMS
 from omnipilot.domain import TARGET_BY_NAME
+from omnipilot.domain.frozen import dataclass
 from omnipilot.web.svg import Area, FanPoint, Scale, fan_chart, interval_bar, load_map, shade_of
 from omnipilot.web.view_advice import find_arm, span_of
 
