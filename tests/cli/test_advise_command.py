@@ -307,10 +307,18 @@ def test_an_answer_at_which_no_arm_pays_says_so_and_what_should_decide(
     _, worthless, _ = run("advise", *REQUEST, "--value-per-token", "1e-12")
     worthless = " ".join(worthless.split())
     assert f"{said} at this value of a token: the first one loses" in worthless
-    assert "limits on TTFT and TPOT should decide" in worthless
+    assert "let limits on TTFT and TPOT decide" in worthless
+    code, text, _ = run("advise", *REQUEST, "--value-per-token", "1e-12", "--format", "json")
+    assert code == 0
+    arms = [a for a in strict(text)["ranked"] if a["confidence"] != "low"]
+    most = max(arms, key=lambda a: a["targets"]["aggregate_tokens_per_s"]["q50"] / a["usd_per_h"])[
+        "arm"
+    ]
+    label = f"{most['tensor_parallel']}x {most['gpu_kind']} {most['precision']}"
+    assert f"tokens for the money: {label} has most" in worthless
     _, limited, _ = run("advise", *REQUEST, "--value-per-token", "1e-12", "--slo-ttft-ms", "1000")
     limited = " ".join(limited.split())
     assert said in limited
-    assert "none are given" not in limited
+    assert "for the money" not in limited
     _, paying, _ = run("advise", *REQUEST, "--value-per-token", "1e-3")
     assert said not in " ".join(paying.split())

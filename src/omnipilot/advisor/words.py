@@ -79,13 +79,20 @@ def loss_sentence(advice: Advice) -> str:
         return ""
     first = recommendation.ranked[0].utility.total_usd
     loss = usd(-first / recommendation.request.duration_h)
+    said = f"No arm earns what it costs at this value of a token: the first one loses {loss} USD/h."
     slo = recommendation.request.slo
-    limited = slo.ttft_p50_s is not None or slo.tpot_p50_s is not None
+    if slo.ttft_p50_s is not None or slo.tpot_p50_s is not None:
+        return said
+    trusted = [arm for arm in recommendation.ranked if arm.confidence != "low"]
+    most = max(
+        trusted or recommendation.ranked,
+        key=lambda arm: arm.targets[THROUGHPUT].q50 / max(arm.usd_per_h, 1e-9),
+    )
+    rate = number(most.targets[THROUGHPUT].q50)
     return (
-        f"No arm earns what it costs at this value of a token: the first one loses {loss} USD/h"
-        + ("." if limited else
-           ". If it has to run, limits on TTFT and TPOT should decide, and none are given.")
-    )  # fmt: skip
+        f"{said} If it has to run, let limits on TTFT and TPOT decide (none are given), or tokens "
+        f"for the money: {most.arm.label} has most, {rate} tok/s at {usd(most.usd_per_h)} USD/h."
+    )
 
 
 def headline(advice: Advice) -> str:
