@@ -186,7 +186,9 @@ def test_every_property_that_was_broken_to_see_its_test_fail_is_still_there() ->
         assert f"| {broken.breaks} |" in TEXT, broken.breaks
 
 
-@pytest.mark.parametrize("place", sorted(set(re.findall(r"`((?:src|tests)/[\w/.]+)`", TEXT))))
+@pytest.mark.parametrize(
+    "place", sorted(set(re.findall(r"`((?:src|tests|scripts|benchmarks)/[\w/.]+)`", TEXT)))
+)
 def test_every_place_that_an_example_names_is_there(place: str) -> None:
     if "test_acme" not in place:
         assert (ROOT / place).exists()

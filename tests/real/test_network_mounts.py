@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SFTP_SERVERS = ("/usr/lib/openssh", "/usr/libexec/openssh", "/usr/lib/ssh", *os.get_exec_path())
-BATCH = 500
+BATCH = 250
 WRITER = """
 import sys
 from pathlib import Path
@@ -115,9 +115,9 @@ def test_a_lock_holds_on_its_host_only(hosts: tuple[Path, Path]) -> None:
 
 def test_writers_on_one_host_lose_tear_and_double_nothing(hosts: tuple[Path, Path]) -> None:
     home = hosts[0] / "home"
-    write_at_once((home, home, home), 100, 5)
+    write_at_once((home, home, home), 50, 5)
     found, tally = numbers(home)
-    assert found == Counter(range(300))
+    assert found == Counter(range(150))
     assert not tally.skipped
 
 
@@ -161,8 +161,8 @@ def test_hosts_that_write_without_a_common_lock_lose_nothing_that_is_given_again
     hosts: tuple[Path, Path],
 ) -> None:
     here, there = (host / "home" for host in hosts)
-    write_at_once((here, there, here, there), 10 * BATCH, BATCH)
-    Store.open(here).append(runs(0, 40 * BATCH), now_s=0.0)
+    write_at_once((here, there, here, there), 4 * BATCH, BATCH)
+    Store.open(here).append(runs(0, 16 * BATCH), now_s=0.0)
     found, tally = numbers(here)
-    assert set(found) == set(range(40 * BATCH))
+    assert set(found) == set(range(16 * BATCH))
     assert tally.rows == found.total()
