@@ -163,15 +163,24 @@ def _config(folder: Path) -> None:
     assert 0 < arch.active_params <= arch.total_params <= 10**15
 
 
-def _ledger(data: bytes, folder: Path) -> None:
-    """Bytes as they are, or, of a JSON table, with the digest that it should have."""
+def _bound(data: bytes, key: str, line: Callable[[str, str], str]) -> bytes:
+    """Bytes as they are, or, of a JSON table, as the line that vouches for it.
+
+    Args:
+        key: where the line has its digest.
+        line: puts the text of the rest and its digest together.
+    """
     with contextlib.suppress(ValueError, RecursionError):
         body = json.loads(data)
         if isinstance(body, dict):
-            body.pop("digest", None)
+            body.pop(key, None)
             text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-            digest = hashlib.sha256(text.encode()).hexdigest()
-            data = f'{text[:-1]},"digest":"{digest}"}}\n'.encode()
+            return f"{line(text, hashlib.sha256(text.encode()).hexdigest())}\n".encode()
+    return data
+
+
+def _ledger(data: bytes, folder: Path) -> None:
+    data = _bound(data, "digest", lambda text, digest: f'{text[:-1]},"digest":"{digest}"}}')
     (folder / LEDGER_NAME).write_bytes(data)
     for entry in Ledger(folder).entries():
         assert isinstance(entry.facts, dict)
@@ -202,14 +211,7 @@ def _state(folder: Path) -> None:
 
 
 def _decisions(data: bytes, folder: Path) -> None:
-    """Bytes as they are, or, of a JSON table, with the ID that it should have."""
-    with contextlib.suppress(ValueError, RecursionError):
-        record = json.loads(data)
-        if isinstance(record, dict):
-            record.pop("id", None)
-            text = json.dumps(record, sort_keys=True, separators=(",", ":"))
-            name = hashlib.sha256(text.encode()).hexdigest()[:12]
-            data = f'{{"id":"{name}",{text[1:]}\n'.encode()
+    data = _bound(data, "id", lambda text, digest: f'{{"id":"{digest[:12]}",{text[1:]}')
     (folder / DECISIONS_NAME).write_bytes(data)
     advisor = Advisor(folder, model=StandInModel())
     with mock.patch("omnipilot.advisor.decisions._model", return_value=advisor.model):
@@ -294,14 +296,14 @@ def _service_answer(data: bytes, _: Path) -> None:
 
 
 def _arguments(data: bytes, _: Path) -> None:
-    """A command line as click reads it, a word a line; nothing is run."""
+    """A command line as click reads it, a word a line (NUL ends one too); nothing is run."""
     import click  # noqa: PLC0415 - as the command
 
     from omnipilot.cli import app  # noqa: PLC0415 - same
 
     command: click.Command = app.cli
     context = click.Context(app.cli, info_name="omnipilot")
-    words = data.decode("utf-8", "surrogateescape").split("\n")
+    words = data.decode("utf-8", "surrogateescape").replace("\0", "\n").split("\n")
     while isinstance(command, click.Group) and words:
         found = command.get_command(context, words[0])
         if found is None:
