@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from learn_builders import base, local, runs
 
-from omnipilot.learn.drift import FALSE_ALARM_RATE, arms_of, evidence, watch
+from omnipilot.learn.drift import FALSE_ALARM_RATE, arms_of, evidence, limit_of, watch
 from omnipilot.learn.local_fit import answer
 
 
@@ -71,10 +72,36 @@ def test_an_alarm_names_the_kind_that_drifted_its_ratio_and_what_to_measure_agai
     assert not any(s.alarm for s in quiet)
 
 
-def test_the_limit_counts_every_stream_that_is_watched() -> None:
-    data = local(runs()).data
-    streams = watch(data.frame, answer(base(), data), alpha=0.01)
-    assert {s.limit for s in streams} == {len(streams) / 0.01}
+def test_the_limit_counts_the_streams_that_could_reach_it() -> None:
+    def most(arms: int) -> float:
+        return evidence(np.stack([np.ones(arms), np.zeros(arms)]))
+
+    # A stream of two arms cannot reach 100, those of six and twenty pass 300 with ease.
+    assert most(2) < 100.0
+    assert most(6) > 300.0
+    assert limit_of([20, 6, 2, 2], 0.01) == pytest.approx(200.0)
+    assert limit_of([20, 6, 6, 2], 0.01) == pytest.approx(300.0)
+    # Four arms reach 400 and not 600: they count where the limit lies within their reach.
+    assert 400.0 < most(4) < 600.0
+    assert limit_of([20, 4, 4, 4], 0.01) == pytest.approx(400.0)
+    assert limit_of([2, 1], 0.01) == pytest.approx(100.0)
+    assert limit_of([], 0.01) == pytest.approx(100.0)
+
+
+def test_streams_watched_together_keep_the_rate() -> None:
+    # 2,000 watches of streams of 30, 12, 5, 3, 2 and 1 arms, each as its intervals say.
+    rng = np.random.default_rng(6)
+    arms = (30, 12, 5, 3, 2, 1)
+    limit = limit_of(arms, 0.05)
+    assert limit < len(arms) / 0.05
+    alarms = 0
+    for _ in range(2000):
+        found = []
+        for n in arms:
+            u = rng.random(n)
+            found.append(evidence(np.stack([u > 0.9, u < 0.1]).astype(np.float64)))
+        alarms += max(found) >= limit
+    assert alarms / 2000 <= 0.05
 
 
 def test_an_arm_is_model_kind_count_format_and_engine_version() -> None:

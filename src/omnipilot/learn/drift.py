@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from omnipilot.costmodel.frame import Frame
     from omnipilot.learn.local_fit import Answered
 
-__all__ = ["FALSE_ALARM_RATE", "Stream", "arms_of", "evidence", "watch"]
+__all__ = ["FALSE_ALARM_RATE", "Stream", "arms_of", "evidence", "limit_of", "watch"]
 
 FALSE_ALARM_RATE: Final = 0.01
 # Categories of a row by which the watch is split, with the words for them.
@@ -48,7 +48,7 @@ class Stream:
         above: share of rows above the interval; ``below`` the share below.
         ratio: median of measured over predicted.
         wealth: of the bettor; an alarm at ``limit`` or more.
-        limit: streams watched over the false-alarm rate, so that the rate holds for all together.
+        limit: streams that may alarm over the false-alarm rate, which so holds for all together.
         again: arms that lie farthest off, to be measured again first.
     """
 
@@ -125,12 +125,31 @@ def watch(
             for level in np.unique(levels[known]):
                 rows = np.flatnonzero(known & (levels == level))
                 found.append((head, words, str(level) if category else "", rows))
-    limit = max(len(found), 1) / alpha
+    limit = limit_of([len(set(arms[rows].tolist())) for *_, rows in found], alpha)
     streams = [
         _stream(head, words, level, rows, answers[head], arms, limit)
         for head, words, level, rows in found
     ]
     return tuple(sorted(streams, key=lambda s: (-s.wealth, s.head, s.kind, s.level)))
+
+
+def limit_of(arms: Sequence[int], alpha: float) -> float:
+    """Wealth at which a stream alarms, so that all of them together keep the rate.
+
+    The rate is shared out among the streams that could reach the limit at all (Tarone 1990): one of
+    two arms never does, whatever it shows.
+
+    Args:
+        arms: arms of each stream, each of which bets once.
+        alpha: chance of any alarm where nothing has changed.
+
+    Example:
+        >>> limit_of([20, 6, 2, 2], 0.01)
+        200.0
+    """
+    most = [evidence(np.stack([np.ones(n), np.zeros(n)])) for n in arms]
+    shared = next(k for k in range(1, len(most) + 2) if sum(m >= k / alpha for m in most) <= k)
+    return shared / alpha
 
 
 def _stream(
