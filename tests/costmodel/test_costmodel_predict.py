@@ -104,7 +104,7 @@ def test_targets_without_a_head_are_marked_as_the_priors_and_say_within_a_factor
 def test_one_target_of_one_question_carries_unit_and_source() -> None:
     out = model().predict([scenario(), scenario(concurrency=64.0)])
     for name in TARGET_NAMES:
-        one = out.target_prediction(1, name)
+        one = out.targets(1)[name]
         assert (one.q10, one.q50, one.q90, one.lower, one.upper) == tuple(
             float(v) for v in out.values[name][1]
         )

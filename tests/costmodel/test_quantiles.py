@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from omnipilot.costmodel import quantiles
 from omnipilot.costmodel.quantiles import (
-    CHUNK_ROWS,
     MEAN_LOSS,
     QUANTILE_LOSS,
     Forest,
@@ -112,9 +112,10 @@ def test_a_shallow_tree_padded_to_more_depth_says_the_same() -> None:
     assert (_from_json(stump(3), 5).predict(x) == _from_json(stump(3), 1).predict(x)).all()
 
 
-def test_many_rows_are_scored_as_one_would_be() -> None:
+def test_many_rows_are_scored_as_one_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
     forest = _from_json(stump(4), 2)
-    x = np.random.default_rng(0).standard_normal((2 * CHUNK_ROWS + 3, 3)).astype(np.float32)
+    monkeypatch.setattr(quantiles, "CHUNK_PLACES", 20 * len(forest.features))
+    x = np.random.default_rng(0).standard_normal((43, 3)).astype(np.float32)
     one_by_one = np.vstack([forest.predict(x[i : i + 1]) for i in range(len(x))])
     assert (forest.predict(x) == one_by_one).all()
     assert forest.predict(x[:0]).shape == (0, 1)

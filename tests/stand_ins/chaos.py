@@ -45,9 +45,9 @@ class _Predictions(StandInPredictions):
 
     prior_only: frozenset[str] = frozenset()
 
-    def target_prediction(self, i: int, name: str) -> TargetPrediction:
-        found = super().target_prediction(i, name)
-        return replace(found, source="prior") if name in self.prior_only else found
+    def targets(self, i: int) -> dict[str, TargetPrediction]:
+        found = super().targets(i)
+        return found | {name: found[name]._replace(source="prior") for name in self.prior_only}
 
 
 @dataclass

@@ -49,7 +49,10 @@ class StandInPredictions:
     def supported(self) -> list[bool]:
         return [verdict.supported for verdict in self.support]
 
-    def target_prediction(self, i: int, name: str) -> TargetPrediction:
+    def targets(self, i: int) -> dict[str, TargetPrediction]:
+        return {name: self._target(i, name) for name in self.values}
+
+    def _target(self, i: int, name: str) -> TargetPrediction:
         q10, q50, q90, lower, upper = self.values[name][i].tolist()
         source = "prior" if name in PRIOR_ONLY else "model"
         return TargetPrediction(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, overload
 
 import numpy as np
 
 from omnipilot.advisor.arm_sheet import sheet_of
-from omnipilot.advisor.engine import with_engine_parameters
+from omnipilot.advisor.engine import parameters_of, with_whole_probe
 from omnipilot.advisor.outlook import Outlook
 from omnipilot.advisor.placing import costs_of, no_place, place
 from omnipilot.advisor.question import Advice
@@ -22,18 +22,16 @@ from omnipilot.decide.profiles import apply_profile
 from omnipilot.decide.rank import recommend
 from omnipilot.decide.refusal import nothing_fits
 from omnipilot.decide.sampling import SAMPLED_TARGETS
-from omnipilot.domain import TARGET_NAMES, Abstention
+from omnipilot.domain import Abstention
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from omnipilot.advisor.advisor import Advisor
     from omnipilot.advisor.arm_sheet import ArmSheet
     from omnipilot.advisor.placing import Placed
     from omnipilot.advisor.predictor import Predictions
     from omnipilot.advisor.question import Question
     from omnipilot.decide.economics import ArmCosts
-    from omnipilot.domain import GpuSpec, Recommendation, ServingRequest, TargetPrediction
+    from omnipilot.domain import GpuSpec, Recommendation, ServingRequest
 
 # Fields of a question that replace a setting of the site.
 _OVERRIDES: Final = ("electricity_usd_per_kwh", "wait_cost_usd_per_h", "slo_penalty_usd_per_h")
@@ -67,6 +65,7 @@ def advise(advisor: Advisor, question: Question, top: int | None = None) -> Advi
         return recommend(
             request, candidates, (*sheet.cannot, *placed.homeless), economics, weights,
             model_version=advisor.model.version, columns=columns, top=top,
+            parameters=lambda arm: parameters_of(sheet, arm, request.concurrency),
         )  # fmt: skip
 
     placed = place(outlook, sheet)
@@ -85,7 +84,7 @@ def advise(advisor: Advisor, question: Question, top: int | None = None) -> Advi
         recommendation = replace(
             recommendation, abstention=Abstention(reason, (), FALLBACK_RULE, None)
         )
-    recommendation = with_engine_parameters(recommendation, sheet)
+    recommendation = with_whole_probe(recommendation, sheet)
     return Advice(
         recommendation=recommendation,
         model=model,
@@ -110,27 +109,6 @@ def _predictions(advisor: Advisor, sheet: ArmSheet, request: ServingRequest) -> 
             max_model_len=request.context_tokens,
         )
     )
-
-
-class _Targets(Mapping[str, "TargetPrediction"]):
-    """Every target of one arm; each is made when it is looked at."""
-
-    __slots__ = ("_predictions", "_row")
-
-    def __init__(self, predictions: Predictions, row: int) -> None:
-        self._predictions = predictions
-        self._row = row
-
-    def __getitem__(self, name: str) -> TargetPrediction:
-        if name not in TARGET_NAMES:
-            raise KeyError(name)
-        return self._predictions.target_prediction(self._row, name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(TARGET_NAMES)
-
-    def __len__(self) -> int:
-        return len(TARGET_NAMES)
 
 
 class _Candidates(Sequence[Candidate]):
@@ -159,11 +137,11 @@ class _Candidates(Sequence[Candidate]):
         return Candidate(
             arm=arm,
             fit=fit,
-            targets=_Targets(self._predictions, row),
+            targets=self._predictions.targets(row),
             support=self._predictions.support[row],
             price_usd_per_gpu_h=self._sheet.prices_usd_per_gpu_h[arm.gpu_kind],
-            wait_h=float(self._costs.wait_h[index]),
-            launch_success=float(self._costs.launch_success[index]),
+            wait_h=self._costs.wait_h.item(index),
+            launch_success=self._costs.launch_success.item(index),
         )
 
 
@@ -181,13 +159,11 @@ def _compared(
         costs = costs_of(sheet, rows, [question.given[labels[i]] for i in rows])
     if predictions is None or not rows:
         return (), None
-    every = len(rows) == len(sheet.starting)
-    values = {
-        name: predictions.values[name] if every else predictions.values[name][list(rows)]
-        for name in SAMPLED_TARGETS
-    }
-    flags = predictions.supported
-    supported = np.array([flags[i] for i in rows], dtype=bool)
+    values, flags = predictions.values, predictions.supported
+    if len(rows) < len(sheet.starting):
+        values = {name: values[name][list(rows)] for name in SAMPLED_TARGETS}
+        flags = [flags[i] for i in rows]
+    supported = np.array(flags, dtype=bool)
     return _Candidates(sheet, rows, predictions, costs), Columns(values, costs, supported)
 
 

@@ -1,4 +1,4 @@
-"""Advice completed with what each arm's launch says to the engine."""
+"""What the launches of an advice say to the engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from omnipilot.domain import Arm, ModelArch, Recommendation, ServingRequest
     from omnipilot.domain.engine import EngineParameters
 
-__all__ = ["fit_question", "parameters_of", "with_engine_parameters"]
+__all__ = ["fit_question", "parameters_of", "with_whole_probe"]
 
 
 def fit_question(
@@ -45,18 +45,15 @@ def parameters_of(sheet: ArmSheet, arm: Arm, concurrency: int) -> EngineParamete
     return found
 
 
-def with_engine_parameters(recommendation: Recommendation, sheet: ArmSheet) -> Recommendation:
-    """Give every ranked arm its engine parameters, and the probe what its launch lacks."""
-    concurrency = recommendation.request.concurrency
-    ranked = tuple(
-        replace(r, engine_parameters=parameters_of(sheet, r.arm, concurrency))
-        for r in recommendation.ranked
-    )
+def with_whole_probe(recommendation: Recommendation, sheet: ArmSheet) -> Recommendation:
+    """Complete an abstention's probe with what its launch lacks."""
     abstention = recommendation.abstention
-    if abstention is not None and abstention.fallback is not None and abstention.probe:
-        lacks = parameters_of(sheet, abstention.fallback, concurrency).needs
-        if lacks:
-            # Without it the command of the probe would be refused.
-            probe = f"{abstention.probe}; --checkpoint must name {lacks}"
-            abstention = replace(abstention, probe=probe)
-    return replace(recommendation, ranked=ranked, abstention=abstention)
+    if abstention is None or abstention.fallback is None or not abstention.probe:
+        return recommendation
+    concurrency = recommendation.request.concurrency
+    lacks = parameters_of(sheet, abstention.fallback, concurrency).needs
+    if not lacks:
+        return recommendation
+    # Without it the command of the probe would be refused.
+    probe = f"{abstention.probe}; --checkpoint must name {lacks}"
+    return replace(recommendation, abstention=replace(abstention, probe=probe))

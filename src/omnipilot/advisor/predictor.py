@@ -36,8 +36,8 @@ class Predictions(Protocol):
         """Whether each scenario lies inside what was measured."""
         ...
 
-    def target_prediction(self, i: int, name: str, /) -> TargetPrediction:
-        """One target of scenario ``i``."""
+    def targets(self, i: int, /) -> Mapping[str, TargetPrediction]:
+        """Every target of scenario ``i``, by name."""
         ...
 
 

@@ -25,13 +25,13 @@ def repair_quantiles(q: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArr
     """Sort each row's quantiles.
 
     Args:
-        q: (n, 3) raw quantiles.
+        q: (..., 3) raw quantiles.
 
     Returns:
-        The sorted quantiles and which rows crossed, (n,).
+        The sorted quantiles and which rows crossed, (...).
     """
-    crossed = (q[:, 1:] < q[:, :-1]).any(axis=1)
-    return np.sort(q, axis=1), np.asarray(crossed)
+    crossed = (q[..., 1] < q[..., 0]) | (q[..., 2] < q[..., 1])
+    return np.sort(q, axis=-1), np.asarray(crossed)
 
 
 def conformity_scores(y: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -62,10 +62,9 @@ def interval(
     """Conformal bounds (lower, upper) in log units; the median always lies inside.
 
     Args:
-        q: repaired log quantiles (n, 3).
-        offset: one offset, or one for each row (n,).
+        q: repaired log quantiles (..., 3).
+        offset: one offset, or one for each row (...).
     """
-    width = np.maximum(q[:, 2] - q[:, 0], MIN_WIDTH_LOG)
-    lower = np.minimum(q[:, 0] - offset * width, q[:, 1])
-    upper = np.maximum(q[:, 2] + offset * width, q[:, 1])
-    return lower, upper
+    low, middle, high = q[..., 0], q[..., 1], q[..., 2]
+    beyond = offset * np.maximum(high - low, MIN_WIDTH_LOG)
+    return np.minimum(low - beyond, middle), np.maximum(high + beyond, middle)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
@@ -55,6 +56,7 @@ AXES: tuple[Axis, ...] = (
     Axis("context", column="context", unit="tokens"),
 )
 
+_LOAD_AXES = frozenset({"concurrency", "context"})
 # Beside the axes a site's own rows are known by their models.
 _MODEL = Axis("model", category="model")
 _HERE = " at this site"
@@ -253,25 +255,33 @@ class Envelope:
         where: str = "",
     ) -> list[tuple[str, ...]]:
         """The axes of each row that are out, in words, in the order of ``axes``."""
-        found: list[tuple[str, ...]] = [()] * frame.n
-        for axis in axes:
+
+        def words(axis: Axis) -> dict[int, str]:
+            """What to say of the rows that an axis puts out."""
             if axis.category:
                 known = set(within[axis.name])
-                levels = frame.levels[axis.category]
-                out = [level not in known for level in levels]
-                if any(out):
-                    codes = frame.codes[axis.category]
-                    for i in np.flatnonzero(np.asarray(out)[codes]).tolist():
-                        found[i] += (
-                            f"{axis.name} '{levels[codes[i]]}' has no measured row{where}",
-                        )
-                continue
+                levels, codes = frame.levels[axis.category], frame.codes[axis.category]
+                new = np.asarray([level not in known for level in levels])
+                rows = np.flatnonzero(new[codes]).tolist()
+                return {
+                    i: f"{axis.name} '{levels[codes[i]]}' has no measured row{where}" for i in rows
+                }
             low, high = ranges[axis.name]
             values, stated = _axis_values(frame, axis.column)
             outside = (values < low * 0.999) | (values > high * 1.001)
-            for i in np.flatnonzero(stated & outside).tolist():
-                said = f"{axis.name} {values[i]:,.0f} {axis.unit}"
-                found[i] += (f"{said} is outside the measured {low:,.0f} to {high:,.0f}{where}",)
+            bounds = f"is outside the measured {low:,.0f} to {high:,.0f}{where}"
+            return {
+                i: f"{axis.name} {values[i]:,.0f} {axis.unit} {bounds}"
+                for i in np.flatnonzero(stated & outside).tolist()
+            }
+
+        found: list[tuple[str, ...]] = [()] * frame.n
+        for axis in axes:
+            of_arm = axis.column not in _LOAD_AXES
+            said_of = partial(words, axis)
+            out = frame.fixed(within, said_of, axis.name) if of_arm else said_of()
+            for i, said in out.items():
+                found[i] += (said,)
         return found
 
     def _news(self, frame: Frame) -> tuple[list[str], list[bool], list[bool]]:

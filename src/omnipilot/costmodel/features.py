@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from omnipilot.costmodel.columns import columns
+from omnipilot.costmodel.frame import LOAD
 from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container, Iterable
 
     from numpy.typing import NDArray
 
@@ -24,55 +26,62 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One numeric column: name, how it is scaled and how it is computed from frame and prior."""
+    """One numeric column: name, how it is scaled and how it is computed from frame and prior.
+
+    ``of_arm`` tells that the load does not change it.
+    """
 
     name: str
     scale: str
     compute: Callable[[Frame, Physics], NDArray[np.float64]]
+    of_arm: bool = False
 
 
-def _log(column: str) -> Callable[[Frame, Physics], NDArray[np.float64]]:
-    return lambda f, _: np.log(np.maximum(f[column], 1e-9))
+def _log(name: str, column: str = "") -> Feature:
+    at = column or name
+    return Feature(name, "log", lambda f, _: np.log(np.maximum(f[at], 1e-9)), at not in LOAD)
 
 
-def _linear(column: str) -> Callable[[Frame, Physics], NDArray[np.float64]]:
-    return lambda f, _: f[column]
+def _linear(name: str, column: str = "") -> Feature:
+    at = column or name
+    return Feature(name, "linear", lambda f, _: f[at], at not in LOAD)
 
 
-def _term(name: str) -> Callable[[Frame, Physics], NDArray[np.float64]]:
-    return lambda _, p: np.log(np.maximum(p.terms[name], 1e-12))
+def _term(name: str, term: str = "") -> Feature:
+    at = term or name
+    return Feature(name, "log", lambda _, p: np.log(np.maximum(p.terms[at], 1e-12)))
 
 
 FEATURES: tuple[Feature, ...] = (
-    Feature("params", "log", _log("params")),
-    Feature("active", "log", _log("active")),
-    Feature("concurrency", "log", _log("concurrency")),
-    Feature("prompt_tokens", "log", _log("prompt_tokens")),
-    Feature("output_tokens", "log", _log("output_tokens")),
+    _log("params"),
+    _log("active"),
+    _log("concurrency"),
+    _log("prompt_tokens"),
+    _log("output_tokens"),
     Feature("context", "log", lambda f, _: np.log(f["prompt_tokens"] + f["output_tokens"])),
-    Feature("kv_pressure", "log", _term("pressure")),
-    Feature("batch", "log", _term("batch")),
-    Feature("layers", "log", _log("layers")),
-    Feature("hidden", "log", _log("hidden")),
-    Feature("kv_heads", "log", _log("kv_heads")),
-    Feature("vocab", "log", _log("vocab")),
-    Feature("bandwidth", "log", _log("bandwidth")),
-    Feature("flops", "log", _log("flops")),
-    Feature("memory", "log", _log("memory_bytes")),
-    Feature("link", "log", _log("link")),
-    Feature("tensor_parallel", "linear", lambda f, _: np.log2(f["n_gpus"])),
-    Feature("pipeline_parallel", "linear", _linear("pp")),
-    Feature("memory_utilization", "linear", _linear("utilization")),
-    Feature("effective_bits", "linear", _linear("effective_bits")),
-    Feature("moe", "linear", _linear("moe")),
-    Feature("mla", "linear", _linear("mla")),
-    Feature("encoder", "linear", _linear("encoder")),
-    Feature("recurrent", "linear", _linear("recurrent_frac")),
-    Feature("nvlink", "linear", _linear("nvlink")),
-    Feature("static", "linear", _linear("static")),
-    Feature("prompt_known", "linear", _linear("prompt_known")),
-    Feature("step", "log", _term("step_s")),
-    Feature("prefill", "log", _term("prefill_s")),
+    _term("kv_pressure", "pressure"),
+    _term("batch"),
+    _log("layers"),
+    _log("hidden"),
+    _log("kv_heads"),
+    _log("vocab"),
+    _log("bandwidth"),
+    _log("flops"),
+    _log("memory", "memory_bytes"),
+    _log("link"),
+    Feature("tensor_parallel", "linear", lambda f, _: np.log2(f["n_gpus"]), of_arm=True),
+    _linear("pipeline_parallel", "pp"),
+    _linear("memory_utilization", "utilization"),
+    _linear("effective_bits"),
+    _linear("moe"),
+    _linear("mla"),
+    _linear("encoder"),
+    _linear("recurrent", "recurrent_frac"),
+    _linear("nvlink"),
+    _linear("static"),
+    _linear("prompt_known"),
+    _term("step", "step_s"),
+    _term("prefill", "prefill_s"),
     Feature("weights_share", "linear", lambda _, p: p.terms["weights_s"] / p.terms["step_s"]),
     Feature("compute_share", "linear", lambda _, p: p.terms["compute_s"] / p.terms["step_s"]),
     Feature("kv_share", "linear", lambda _, p: p.terms["kv_s"] / p.terms["step_s"]),
@@ -80,7 +89,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature("host_share", "linear", lambda _, p: p.terms["host_s"] / p.terms["step_s"]),
     Feature("prefill_share", "linear", lambda _, p: p.terms["prefill_share"]),
     Feature("room", "linear", lambda _, p: p.terms["room_frac"]),
-    Feature("capacity", "log", _term("capacity")),
+    _term("capacity"),
 )
 ONE_HOT: tuple[str, ...] = (
     "source", "engine", "engine_era", "family", "gpu_kind", "gpu_architecture", "precision",
@@ -114,6 +123,15 @@ class FeatureSpace:
             levels[category] = () if category in withheld else names
         return cls(levels, tuple(f.name for f in FEATURES if f.name in withheld))
 
+    @staticmethod
+    def joined(spaces: Iterable[FeatureSpace], used: Container[str]) -> FeatureSpace:
+        """Every numeric feature, and the ``used`` one-hot columns of some spaces by name."""
+        levels: dict[str, set[str]] = {category: set() for category in ONE_HOT}
+        for space in spaces:
+            for category, names in space.levels.items():
+                levels[category] |= {name for name in names if f"{category}={name}" in used}
+        return FeatureSpace({category: tuple(sorted(names)) for category, names in levels.items()})
+
     @property
     def names(self) -> tuple[str, ...]:
         """Column names in order."""
@@ -133,8 +151,8 @@ class FeatureSpace:
         if numeric is None:
             numeric = numeric_features(frame, physics)
         kept, one_hot = frame.fixed(self, lambda: self._one_hot(frame))
-        columns = numeric.T if len(kept) == len(FEATURES) else numeric.T[kept]
-        return np.concatenate([columns, one_hot]).T
+        rows = numeric.T if len(kept) == len(FEATURES) else numeric.T[kept]
+        return np.concatenate([rows, one_hot]).T
 
     def _one_hot(self, frame: Frame) -> tuple[list[int], NDArray[np.float32]]:
         """Numeric features that are not withheld, and the one-hot columns, float32 (width, n)."""
@@ -154,7 +172,4 @@ class FeatureSpace:
 
 def numeric_features(frame: Frame, physics: Physics) -> NDArray[np.float32]:
     """Every numeric feature, float32 (n, len(FEATURES)), a feature after the other in memory."""
-    out = np.empty((len(FEATURES), frame.n), dtype=np.float32)
-    for row, feature in zip(out, FEATURES, strict=True):
-        row[:] = feature.compute(frame, physics)
-    return out.T
+    return columns(FEATURES, frame, physics, "F")

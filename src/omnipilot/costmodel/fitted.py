@@ -18,8 +18,9 @@ from omnipilot.costmodel.novelty import (
     members_of,
     novelty_of,
 )
+from omnipilot.costmodel.spread import Spreads
 from omnipilot.domain.frozen import dataclass
-from omnipilot.domain.targets import TARGETS
+from omnipilot.domain.targets import TARGET_NAMES, TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +42,12 @@ if TYPE_CHECKING:
 # stand behind these: they say "within a factor of two" (occupancy: half) and mark low confidence.
 PRIOR_ONLY_HALF_WIDTH_LOG = {"kv_cache_peak_frac": 0.5}
 DEFAULT_HALF_WIDTH_LOG = float(np.log(2.0))
+_HALF_WIDTHS = {
+    name: PRIOR_ONLY_HALF_WIDTH_LOG.get(name, DEFAULT_HALF_WIDTH_LOG) for name in TARGET_NAMES
+}
+_PRIOR_ONLY_LOG = {
+    name: np.array([[-half, 0.0, half, -half, half]]) for name, half in _HALF_WIDTHS.items()
+}
 # Board power may pass its limit for moments; no mean above this share of TDP is believed.
 POWER_MARGIN = 1.15
 # Share of the variance that a site's rows must have taken away before their own band is used.
@@ -77,7 +84,7 @@ class FittedHead:
 
 @dataclass(frozen=True, slots=True)
 class LogQuantiles:
-    """One head's answer to n questions against the prior, in logs.
+    """One head's answer to n questions against the prior, in logs; or several heads', one a row.
 
     ``log`` q10, q50, q90, lower, upper of the residual (n, 5); ``crossed`` whether the raw
     quantiles were out of order (n,); ``similarity`` to the measured rows (n,); ``informed`` the
@@ -123,16 +130,26 @@ class JointErrors:
 class Answers:
     """Predictions for n questions.
 
-    ``values`` maps a target to (n, 5): q10, q50, q90, lower, upper in the target's unit;
-    ``crossed`` to (n,), whether the raw quantiles were out of order; ``source`` to "model" or
-    "prior". ``support`` has one verdict a question.
+    ``table`` (n_targets, n, 5) has q10, q50, q90, lower, upper of ``TARGETS`` in their units,
+    ``out_of_order`` (n_targets, n) whether the raw quantiles were. ``source`` maps a target to
+    "model" or "prior". ``support`` has one verdict a question.
     """
 
-    values: dict[str, NDArray[np.float64]]
-    crossed: dict[str, NDArray[np.bool_]]
+    table: NDArray[np.float64]
+    out_of_order: NDArray[np.bool_]
     source: dict[str, Source]
     support: Verdicts
     physics: Physics
+
+    @property
+    def values(self) -> dict[str, NDArray[np.float64]]:
+        """Quantiles and bounds by target (n, 5)."""
+        return dict(zip(TARGET_NAMES, self.table, strict=True))
+
+    @property
+    def crossed(self) -> dict[str, NDArray[np.bool_]]:
+        """Whether the raw quantiles were out of order, by target (n,)."""
+        return dict(zip(TARGET_NAMES, self.out_of_order, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,58 +164,81 @@ class FittedModel:
     heads: dict[str, FittedHead]
     envelope: Envelope
     local: Mapping[tuple[str, str], LocalRows] = field(default_factory=dict)
+    _together: dict[tuple[tuple[str, str], ...], Spreads] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
-    def log_quantiles(
-        self, questions: Questions, name: str, *, similarity: bool = True
+    def log_quantiles(self, questions: Questions, name: str) -> LogQuantiles:
+        """Log residual of one head against the prior."""
+        every = self._log_quantiles(questions, (name,), name)
+        return LogQuantiles(every.log[0], every.crossed[0], every.similarity[0], every.informed[0])
+
+    def _log_quantiles(
+        self, questions: Questions, names: tuple[str, ...], similar: str
     ) -> LogQuantiles:
-        """Log residual of one head against the prior.
+        """Log residuals of some heads.
 
         Args:
             questions: n of them.
-            name: of the head.
-            similarity: whether to work out the similarity; zero if not.
+            names: of the heads.
+            similar: the head whose similarity is worked out; that of the others is zero.
         """
-        head = self.heads[name]
-        frame, prior, n = questions.frame, questions.prior, questions.frame.n
-        kinds = [(rows, head.calibrated(CLASS_NAMES[i])) for i, rows in questions.members]
-        layer, near_points = np.zeros(n), np.zeros(n)
-        if similarity or any(head.shares[label] for _, label in kinds):
-            layer, near_points = head.layer.predict(frame, questions.places, similarity=similarity)
-        out = np.empty((n, 5))
-        crossed = np.zeros(n, dtype=bool)
-        informed = np.zeros(n)
-        for rows, label in kinds:
-            spread = head.spreads[label]
-            whole = len(rows) == n
-            part, at, numeric, centre = frame, prior, questions.numeric, layer
-            if not whole:
-                part, at, numeric = frame.take(rows), prior.take(rows), numeric[rows]
-                centre = layer[rows]
-            centre = head.shares[label] * centre
-            bands = out if whole else np.empty((len(rows), 5))
-            q, crossed[rows] = spread.quantiles(part, at, numeric)
-            local = self.local.get((name, label))
-            left = np.ones(len(rows))
-            offsets = spread.offsets(part)
-            if local is not None:
-                mean, left = local.shift(part, at)
-                centre = centre + mean
-                q *= local.deviation.narrowing(left)[:, None]
-                informed[rows] = 1.0 - left
-                touched = left < UNTOUCHED_SHARE
-                offsets = offsets.copy()
-                offsets[touched] = local.deviation.offset_after(left[touched])
-            bands[:, :3] = q
-            bands[:, 3], bands[:, 4] = interval(q, offsets)
-            if local is not None and local.band is not None:
-                known = (left <= 1.0 - NEAR_SHARE) & questions.within_site[rows]
-                near, sd = np.flatnonzero(known), local.deviation.sd_after(left[known])
-                bands[near, 0] = bands[near, 3] = local.band[0] * sd
-                bands[near, 2] = bands[near, 4] = local.band[1] * sd
-            bands += centre[:, None]
-            if not whole:
-                out[rows] = bands
+        frame, n = questions.frame, questions.frame.n
+        heads = [self.heads[name] for name in names]
+        labels = {i: [h.calibrated(CLASS_NAMES[i]) for h in heads] for i, _ in questions.members}
+        centres = np.zeros((len(heads), n))
+        out = np.empty((len(heads), n, 5))
+        crossed = np.zeros((len(heads), n), dtype=bool)
+        near_points, informed = np.zeros((len(heads), n)), np.zeros((len(heads), n))
+        for k, (name, head) in enumerate(zip(names, heads, strict=True)):
+            if name == similar or any(head.shares[own[k]] for own in labels.values()):
+                centres[k], near_points[k] = head.layer.predict(
+                    frame, questions.places, similarity=name == similar
+                )
+        for i, rows in questions.members if heads else ():
+            own = labels[i]
+            part, at, numeric = frame, questions.prior, questions.numeric
+            where: slice | NDArray[np.int64] = slice(None)
+            if len(rows) < n:
+                part, at, numeric, where = frame.take(rows), at.take(rows), numeric[rows], rows
+            spreads = self._spreads(tuple(zip(names, own, strict=True)))
+            q, crossed[:, where] = spreads.quantiles(part, at, numeric)
+            shares = np.array([h.shares[label] for h, label in zip(heads, own, strict=True)])
+            centre = shares[:, None] * centres[:, where]
+            offsets = spreads.offsets(part)
+            left: dict[int, NDArray[np.float64]] = {}
+            for k, (name, label) in enumerate(zip(names, own, strict=True)):
+                local = self.local.get((name, label))
+                if local is not None:
+                    if not left:
+                        offsets = offsets.copy()
+                    mean, left[k] = local.shift(part, at)
+                    centre[k] += mean
+                    q[k] *= local.deviation.narrowing(left[k])[:, None]
+                    informed[k, where] = 1.0 - left[k]
+                    touched = left[k] < UNTOUCHED_SHARE
+                    offsets[k, touched] = local.deviation.offset_after(left[k][touched])
+            bands = np.empty((*q.shape[:2], 5))
+            bands[..., :3] = q
+            bands[..., 3], bands[..., 4] = interval(q, offsets)
+            for k, share in left.items():
+                local = self.local[names[k], own[k]]
+                if local.band is not None:
+                    known = (share <= 1.0 - NEAR_SHARE) & questions.within_site[where]
+                    near, sd = np.flatnonzero(known), local.deviation.sd_after(share[known])
+                    bands[k, near, 0] = bands[k, near, 3] = local.band[0] * sd
+                    bands[k, near, 2] = bands[k, near, 4] = local.band[1] * sd
+            bands += centre[..., None]
+            out[:, where] = bands
         return LogQuantiles(out, crossed, near_points, informed)
+
+    def _spreads(self, of: tuple[tuple[str, str], ...]) -> Spreads:
+        """The spreads of some (head, class), joined when first asked together."""
+        found = self._together.get(of)
+        if found is None:
+            spreads = tuple(self.heads[name].spreads[label] for name, label in of)
+            found = self._together[of] = Spreads.of(spreads)
+        return found
 
     def questions(self, frame: Frame, prior: Physics | None = None) -> Questions:
         """What every head needs to know of n questions, worked out once."""
@@ -277,32 +317,23 @@ class FittedModel:
         """Answer n questions on every target."""
         questions = self.questions(frame)
         prior = questions.prior
-        values: dict[str, NDArray[np.float64]] = {}
-        crossed: dict[str, NDArray[np.bool_]] = {}
         source: dict[str, Literal["model", "prior"]] = {}
-        similarity = np.zeros(frame.n)
-        informed = np.zeros(frame.n)
         # The head with the most rows knows best how near the measured ones are.
         widest = max(self.heads, key=lambda name: self.heads[name].n_rows, default="")
-        residuals = {}
-        for name in self.heads:
-            found = self.log_quantiles(questions, name, similarity=name == widest)
-            residuals[name] = found
-            similarity = np.maximum(similarity, found.similarity)
-            informed = np.maximum(informed, found.informed)
+        residuals = self._log_quantiles(questions, tuple(self.heads), widest)
+        place = {name: k for k, name in enumerate(self.heads)}
         table = np.empty((len(TARGETS), frame.n, 5))
-        for target, log in zip(TARGETS, table, strict=True):
+        crossed = np.zeros((len(TARGETS), frame.n), dtype=bool)
+        for i, target in enumerate(TARGETS):
             head = HEAD_OF_TARGET.get(target.name)
-            if head is not None and head.name in residuals:
-                beyond = residuals[head.name].log
-                crossed[target.name] = residuals[head.name].crossed
+            if head is not None and head.name in place:
+                beyond = residuals.log[place[head.name]]
+                crossed[i] = residuals.crossed[place[head.name]]
                 source[target.name] = "model"
             else:
-                half = PRIOR_ONLY_HALF_WIDTH_LOG.get(target.name, DEFAULT_HALF_WIDTH_LOG)
-                beyond = np.array([[-half, 0.0, half, -half, half]])
-                crossed[target.name] = np.zeros(frame.n, dtype=bool)
+                beyond = _PRIOR_ONLY_LOG[target.name]
                 source[target.name] = "prior"
-            np.add(prior.log[target.name][:, None], beyond, out=log)
+            np.add(prior.log[target.name][:, None], beyond, out=table[i])
         np.minimum(table, 700.0, out=table)
         np.exp(table, out=table)
         for target, value in zip(TARGETS, table, strict=True):
@@ -311,8 +342,9 @@ class FittedModel:
             if target.name == "power_mean_w":
                 limit = frame["tdp_w"] * frame["n_gpus"] * POWER_MARGIN
                 np.minimum(value, limit[:, None], out=value)
-            values[target.name] = value
-        support = self.envelope.support(frame, similarity, informed)
-        return Answers(
-            values=values, crossed=crossed, source=source, support=support, physics=prior
+        support = self.envelope.support(
+            frame,
+            residuals.similarity.max(axis=0, initial=0.0),
+            residuals.informed.max(axis=0, initial=0.0),
         )
+        return Answers(table, crossed, source, support, prior)

@@ -6,7 +6,7 @@ the categories. Everything in the cost model takes a frame and returns arrays of
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import field
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -115,6 +115,11 @@ def kernel_class(precision: PrecisionSpec, gpu: GpuSpec) -> str:
     return precision.name
 
 
+# Columns that another load of the same arms changes.
+LOAD = frozenset({
+    "prompt_tokens", "prompt_known", "output_tokens", "output_known", "concurrency",
+    "concurrency_known", "max_num_seqs",
+})  # fmt: skip
 _CATEGORIES: tuple[tuple[str, Callable[[Scenario], str]], ...] = (
     ("source", lambda s: s.source),
     ("engine_era", lambda s: engine_era(s.engine, s.engine_version, s.source)),
@@ -218,16 +223,16 @@ class Frame:
 
         What :meth:`fixed` keeps is shared with this frame and all others made of it.
         """
-        load = {
-            "prompt_tokens": prompt_tokens, "prompt_known": 1.0,
-            "output_tokens": max(output_tokens, 1.0), "output_known": 1.0,
-            "concurrency": concurrency, "concurrency_known": 1.0,
+        known = np.ones(self.n)
+        columns = self.columns | {
+            "prompt_tokens": known * prompt_tokens, "prompt_known": known,
+            "output_tokens": known * max(output_tokens, 1.0), "output_known": known,
+            "concurrency": known * concurrency, "concurrency_known": known,
         }  # fmt: skip
-        columns = self.columns | {name: np.full(self.n, value) for name, value in load.items()}
         if "saturated" in self.levels["mode"]:
             saturated = self.category("mode") == "saturated"
             columns["max_num_seqs"] = np.where(saturated, concurrency, columns["max_num_seqs"])
-        return replace(self, columns=columns)
+        return Frame(self.n, columns, self.codes, self.levels, self.kept)
 
     def fixed(self, owner: object, make: Callable[[], Made], what: str = "") -> Made:
         """What ``owner`` makes of the arms alone, whatever their load; made once where kept."""

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from omnipilot.costmodel.columns import columns
 from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
@@ -61,59 +62,55 @@ SOURCE_TERMS = tuple(j for j, t in enumerate(KERNEL_TERMS) if "source" in t.same
 GLOBAL_TERMS = tuple(j for j, t in enumerate(KERNEL_TERMS) if "source" not in t.same)
 
 
-N_WORKLOAD_COORDINATES = 5
-N_PHYSICS_COORDINATES = 19
-
-
 def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.log(np.maximum(x, 1e-12))
 
 
-def workload_coordinates(frame: Frame, physics: Physics) -> NDArray[np.float32]:
-    """Where a row lies among loads, (n, 5); one unit is about a factor of e² or one doubling."""
-    return np.stack(
-        [
-            _log(frame["concurrency"] / 32.0) / 2.0,
-            _log(frame["prompt_tokens"] / 512.0) / 2.0,
-            _log(frame["output_tokens"] / 512.0) / 2.0,
-            np.log2(frame["n_gpus"]) / 1.5,
-            _log(physics.terms["pressure"]) / 4.0,
-        ],
-        axis=1,
-    ).astype(np.float32)
+@dataclass(frozen=True, slots=True)
+class Coordinate:
+    """One coordinate of a row; ``of_arm`` tells that the load does not change it."""
+
+    compute: Callable[[Frame, Physics], NDArray[np.float64]]
+    of_arm: bool = False
 
 
-def physics_coordinates(frame: Frame, physics: Physics) -> NDArray[np.float32]:
-    """What bounds a row's step, in comparable units, (n, 19).
+def _share(term: str) -> Coordinate:
+    return Coordinate(lambda _, p: p.terms[term] / p.terms["step_s"] * 2.0)
 
-    Quantities are taken relative to mid-range values, so that float32 distances stay exact enough.
-    """
-    t = physics.terms
-    step = t["step_s"]
-    return np.stack(
-        [
-            _log(t["batch"] / 32.0) / 2.0,
-            _log(t["pressure"]) / 3.0,
-            _log(frame["prompt_tokens"] / 512.0) / 2.0,
-            _log(frame["output_tokens"] / 512.0) / 2.0,
-            _log(frame["params"] / 2e10) / 1.5,
-            _log(frame["active"] / 2e10) / 1.5,
-            np.log2(frame["n_gpus"]) / 2.0,
-            t["weights_s"] / step * 2.0,
-            t["compute_s"] / step * 2.0,
-            t["kv_s"] / step * 2.0,
-            t["link_s"] / step * 2.0,
-            t["prefill_share"] * 2.0,
-            _log(frame["bandwidth"] / 3e12),
-            _log(frame["flops"] / 1e15),
-            frame["effective_bits"] / 8.0,
-            _log(frame["kv_heads"] / 8.0) / 2.0,
-            frame["moe"],
-            frame["mla"],
-            frame["static"],
-        ],
-        axis=1,
-    ).astype(np.float32)
+
+# Where a row lies among loads; one unit is about a factor of e² or one doubling.
+WORKLOAD: tuple[Coordinate, ...] = (
+    Coordinate(lambda f, _: _log(f["concurrency"] / 32.0) / 2.0),
+    Coordinate(lambda f, _: _log(f["prompt_tokens"] / 512.0) / 2.0),
+    Coordinate(lambda f, _: _log(f["output_tokens"] / 512.0) / 2.0),
+    Coordinate(lambda f, _: np.log2(f["n_gpus"]) / 1.5, of_arm=True),
+    Coordinate(lambda _, p: _log(p.terms["pressure"]) / 4.0),
+)
+# What bounds a row's step, in comparable units. Quantities are taken relative to mid-range values,
+# so that float32 distances stay exact enough.
+PHYSICS: tuple[Coordinate, ...] = (
+    Coordinate(lambda _, p: _log(p.terms["batch"] / 32.0) / 2.0),
+    Coordinate(lambda _, p: _log(p.terms["pressure"]) / 3.0),
+    Coordinate(lambda f, _: _log(f["prompt_tokens"] / 512.0) / 2.0),
+    Coordinate(lambda f, _: _log(f["output_tokens"] / 512.0) / 2.0),
+    Coordinate(lambda f, _: _log(f["params"] / 2e10) / 1.5, of_arm=True),
+    Coordinate(lambda f, _: _log(f["active"] / 2e10) / 1.5, of_arm=True),
+    Coordinate(lambda f, _: np.log2(f["n_gpus"]) / 2.0, of_arm=True),
+    _share("weights_s"),
+    _share("compute_s"),
+    _share("kv_s"),
+    _share("link_s"),
+    Coordinate(lambda _, p: p.terms["prefill_share"] * 2.0),
+    Coordinate(lambda f, _: _log(f["bandwidth"] / 3e12), of_arm=True),
+    Coordinate(lambda f, _: _log(f["flops"] / 1e15), of_arm=True),
+    Coordinate(lambda f, _: f["effective_bits"] / 8.0, of_arm=True),
+    Coordinate(lambda f, _: _log(f["kv_heads"] / 8.0) / 2.0, of_arm=True),
+    Coordinate(lambda f, _: f["moe"], of_arm=True),
+    Coordinate(lambda f, _: f["mla"], of_arm=True),
+    Coordinate(lambda f, _: f["static"], of_arm=True),
+)
+N_WORKLOAD_COORDINATES = len(WORKLOAD)
+N_PHYSICS_COORDINATES = len(PHYSICS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +156,8 @@ class KernelPlaces:
         """Places of the rows of a frame under a table of terms."""
         return cls(
             frame,
-            workload_coordinates(frame, physics),
-            physics_coordinates(frame, physics),
+            columns(WORKLOAD, frame, physics, "C"),
+            columns(PHYSICS, frame, physics, "C"),
             table,
             {},
         )
@@ -243,7 +240,8 @@ def matern32(d2: NDArray[np.float32], length: float) -> NDArray[np.float32]:
 
 def matern32_of_squares(r2: NDArray[np.float32]) -> NDArray[np.float32]:
     """Matérn 3/2 correlation where ``r2`` is 3 d² / length²; overwrites it."""
-    np.maximum(r2, np.zeros_like(r2), out=r2)  # an array: NumPy is slow with one float32 there
+    # An array: NumPy is slow with one float32 there.
+    np.maximum(r2, np.zeros((1, r2.shape[-1]), dtype=np.float32), out=r2)
     np.sqrt(r2, out=r2)
     faded = np.negative(r2)
     np.exp(faded, out=faded)

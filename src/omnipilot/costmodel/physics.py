@@ -97,13 +97,22 @@ class Physics:
         )
 
 
+def _log_missed(frame: Frame) -> NDArray[np.float64]:
+    """Log chance that one token passes an expert by; not a number without experts."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = frame["experts_per_token"] / frame["experts"]
+        return np.asarray(np.log1p(-np.minimum(share, 0.999999)))
+
+
 def _expert_share(
-    experts: NDArray[np.float64], used: NDArray[np.float64], batch: NDArray[np.float64]
+    frame: Frame, batch: NDArray[np.float64], log_missed: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Share of the routed experts that a batch of tokens touches under uniform routing."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = 1.0 - np.exp(batch * np.log1p(-np.minimum(used / experts, 0.999999)))
-    return np.where(experts > 1, share, 1.0)
+    return np.where(frame["experts"] > 1, 1.0 - np.exp(batch * log_missed), 1.0)
+
+
+def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.log(np.maximum(x, 1e-12))
 
 
 def _smooth_min(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -112,9 +121,72 @@ def _smooth_min(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.fl
     return np.asarray(low * (1.0 + (low / high) ** 8) ** (-1.0 / 8.0))
 
 
-def evaluate(  # noqa: PLR0915 - one closed form, read from top to bottom
-    frame: Frame, log_theta: NDArray[np.float64]
-) -> Physics:
+@dataclass(frozen=True, slots=True)
+class _Arms:
+    """What the prior knows of n arms whatever their load; ``theta`` by name, arrays (n,)."""
+
+    theta: dict[str, NDArray[np.float64]]
+    weights: NDArray[np.float64]
+    dense: NDArray[np.float64]
+    routed: NDArray[np.float64]
+    window: NDArray[np.float64]
+    shards: NDArray[np.float64]
+    room_frac: NDArray[np.float64]
+    cache_room: NDArray[np.float64]
+    held: NDArray[np.float64]
+    log_missed: NDArray[np.float64]
+    twice_active: NDArray[np.float64]
+    twice_layers: NDArray[np.float64]
+    per_layer_s: NDArray[np.float64]
+    kv_eff: NDArray[np.float64]
+    ring: NDArray[np.float64]
+    link: NDArray[np.float64]
+    latency_s: NDArray[np.float64]
+    static: NDArray[np.bool_]
+    log_cold: NDArray[np.float64]
+
+
+def _arms(frame: Frame, log_theta: NDArray[np.float64]) -> _Arms:
+    f, n_gpus, layers = frame, frame["n_gpus"], frame["layers"]
+    theta = {name: np.exp(log_theta[:, j]) for j, name in enumerate(PARAMETER_NAMES)}
+    embedding_bytes = np.where(f["embeddings_16bit"] > 0, 2.0, f["weight_bytes"])
+    body = f["params"] - f["embedding"]
+    routed = f["routed"] * f["weight_bytes"]
+    shared = (body - f["routed"]) * f["dense_bytes"]
+    weights = shared + routed + f["embedding"] * embedding_bytes
+    shards = np.where(f["mla"] > 0, 1.0, np.minimum(n_gpus, np.maximum(f["kv_heads"], 1.0)))
+    room = f["memory_bytes"] * f["utilization"] - RESERVED_GIB * 2**30 - weights / n_gpus
+    active_routed = f["routed"] * f["experts_per_token"] / np.maximum(f["experts"], 1.0)
+    active_routed = np.where(f["experts"] > 1, np.minimum(active_routed, 0.95 * f["active"]), 0.0)
+    active = f["active"] - active_routed + active_routed / theta["moe_compute_eff"]
+    doublings = np.log2(np.maximum(n_gpus, 2.0)) - 1.0
+    hops = np.where(n_gpus > 1, 2.0 * (1.0 + theta["allreduce_hop_frac"] * doublings), 0.0)
+    return _Arms(
+        theta=theta,
+        weights=weights,
+        dense=shared + f["head"] * embedding_bytes,
+        routed=routed,
+        window=np.where(f["window_tokens"] > 0, f["window_tokens"], np.inf),
+        shards=np.where(f["attention_dp"] > 0, n_gpus, shards),
+        room_frac=room / f["memory_bytes"],
+        cache_room=np.maximum(room, 0.02 * f["memory_bytes"]),
+        # Sequences of an online engine are admitted while they are short and at different ages.
+        held=np.where(f["static"] > 0, 1.0, theta["kv_output_frac"]),
+        log_missed=_log_missed(f),
+        twice_active=2.0 * active,
+        twice_layers=2.0 * layers,
+        per_layer_s=theta["layer_overhead_s"]
+        * (layers + theta["moe_layer_frac"] * f["moe_layers"]),
+        kv_eff=theta["kv_bandwidth_eff"] * np.where(f["mla"] > 0, theta["mla_kv_eff"], 1.0),
+        ring=2.0 * (n_gpus - 1.0) / n_gpus,
+        link=np.where(n_gpus > 1, f["link"], 1.0),
+        latency_s=theta["allreduce_latency_s"] * hops,
+        static=f["static"] > 0,
+        log_cold=_log(ENGINE_INIT_S + weights / LOAD_BYTES_PER_S + COMPILE_S_PER_LAYER * layers),
+    )
+
+
+def evaluate(frame: Frame, log_theta: NDArray[np.float64]) -> Physics:
     """Evaluate the prior.
 
     Args:
@@ -125,59 +197,35 @@ def evaluate(  # noqa: PLR0915 - one closed form, read from top to bottom
         Logs of every target and the terms they were made of.
     """
     f = frame
-    theta = f.fixed(
-        log_theta, lambda: {n: np.exp(log_theta[:, j]) for j, n in enumerate(PARAMETER_NAMES)}
-    )
-    n_gpus, layers = f["n_gpus"], f["layers"]
+    arms = f.fixed(log_theta, lambda: _arms(f, log_theta))
+    theta, n_gpus, weights, per_layer = arms.theta, f["n_gpus"], arms.weights, arms.per_layer_s
     isl, osl = f["prompt_tokens"], f["output_tokens"]
-    link = np.where(n_gpus > 1, f["link"], 1.0)
 
-    # Memory: weights, cache of one sequence, how many sequences run at once.
-    embedding_bytes = np.where(f["embeddings_16bit"] > 0, 2.0, f["weight_bytes"])
-    body = f["params"] - f["embedding"]
-    routed = f["routed"] * f["weight_bytes"]
-    shared = (body - f["routed"]) * f["dense_bytes"]
-    weights = shared + routed + f["embedding"] * embedding_bytes
-    dense = shared + f["head"] * embedding_bytes
+    # Memory: the cache of one sequence, how many sequences run at once.
     mean_context = isl + osl / 2.0
-    window = np.where(f["window_tokens"] > 0, f["window_tokens"], np.inf)
 
     def cache_bytes(context: NDArray[np.float64]) -> NDArray[np.float64]:
         full = f["kv_full_elements"] * context
-        sliding = f["kv_sliding_elements"] * np.minimum(context, window)
+        sliding = f["kv_sliding_elements"] * np.minimum(context, arms.window)
         return np.asarray((full + sliding + f["recurrent_elements"]) * f["kv_bytes"])
 
-    shards = np.where(f["mla"] > 0, 1.0, np.minimum(n_gpus, np.maximum(f["kv_heads"], 1.0)))
-    shards = np.where(f["attention_dp"] > 0, n_gpus, shards)
-    room = f["memory_bytes"] * f["utilization"] - RESERVED_GIB * 2**30 - weights / n_gpus
-    # Sequences of an online engine are admitted while they are short and at different ages.
-    held = np.where(f["static"] > 0, 1.0, theta["kv_output_frac"])
-    per_sequence = np.maximum(cache_bytes(isl + held * osl) / shards, 1.0)
-    capacity = np.maximum(room, 0.02 * f["memory_bytes"]) / per_sequence
+    per_sequence = np.maximum(cache_bytes(isl + arms.held * osl) / arms.shards, 1.0)
+    capacity = arms.cache_room / per_sequence
     capacity = np.maximum(np.minimum(capacity, f["max_num_seqs"]), 1.0)
     batch = np.maximum(_smooth_min(f["concurrency"], capacity), 1.0)
     pressure = f["concurrency"] / capacity
 
     # One decoding step of the batch.
-    share = _expert_share(f["experts"], f["experts_per_token"], batch)
+    share = _expert_share(f, batch, arms.log_missed)
     read = np.minimum(share * theta["moe_read_frac"], 1.0)
-    moved = dense + routed * read / theta["moe_weight_eff"]
+    moved = arms.dense + arms.routed * read / theta["moe_weight_eff"]
     t_weights = moved / n_gpus / f["bandwidth"] / theta["weight_bandwidth_eff"]
-    active_routed = f["routed"] * f["experts_per_token"] / np.maximum(f["experts"], 1.0)
-    active_routed = np.where(f["experts"] > 1, np.minimum(active_routed, 0.95 * f["active"]), 0.0)
-    active = f["active"] - active_routed + active_routed / theta["moe_compute_eff"]
-    t_compute = 2.0 * active * batch / n_gpus / f["flops"] / theta["decode_compute_eff"]
-    kv_read = batch * cache_bytes(mean_context) / shards
-    kv_eff = theta["kv_bandwidth_eff"] * np.where(f["mla"] > 0, theta["mla_kv_eff"], 1.0)
-    t_kv = kv_read / f["bandwidth"] / kv_eff
-    per_layer = theta["layer_overhead_s"] * (layers + theta["moe_layer_frac"] * f["moe_layers"])
-    doublings = np.log2(np.maximum(n_gpus, 2.0)) - 1.0
-    hops = np.where(n_gpus > 1, 2.0 * (1.0 + theta["allreduce_hop_frac"] * doublings), 0.0)
-    ring = 2.0 * (n_gpus - 1.0) / n_gpus
+    t_compute = arms.twice_active * batch / n_gpus / f["flops"] / theta["decode_compute_eff"]
+    t_kv = batch * cache_bytes(mean_context) / arms.shards / f["bandwidth"] / arms.kv_eff
 
     def allreduce(tokens: NDArray[np.float64]) -> NDArray[np.float64]:
-        volume = ring * tokens * f["hidden"] * 2.0 / link / theta["link_bandwidth_eff"]
-        return np.asarray(2.0 * layers * (theta["allreduce_latency_s"] * hops + volume))
+        volume = arms.ring * tokens * f["hidden"] * 2.0 / arms.link / theta["link_bandwidth_eff"]
+        return np.asarray(arms.twice_layers * (arms.latency_s + volume))
 
     t_link = allreduce(batch)
     t_host = theta["step_overhead_s"] + batch * theta["sequence_overhead_s"]
@@ -185,13 +233,13 @@ def evaluate(  # noqa: PLR0915 - one closed form, read from top to bottom
     step = np.sqrt(t_weights**2 + t_compute**2) + t_kv + per_layer + t_host + t_link
 
     # Prefill of one request (the vision or cross-attention parts are in the active parameters).
-    flop = 2.0 * active * isl + 2.0 * layers * f["hidden"] * isl**2
+    flop = arms.twice_active * isl + arms.twice_layers * f["hidden"] * isl**2
     t_prefill = flop / n_gpus / f["flops"] / theta["prefill_compute_eff"]
     prefill = t_prefill + allreduce(isl) + theta["prefill_overhead_s"]
     prefill = prefill + f["media"] * theta["media_overhead_s"]
 
     # Cycle of the closed loop or of the static batch: every request decodes and prefills once.
-    static = f["static"] > 0
+    static = arms.static
     decode = osl * step
     prefills = batch * (prefill - theta["prefill_overhead_s"]) + np.where(
         static, theta["prefill_overhead_s"], batch * theta["prefill_overhead_s"]
@@ -213,32 +261,28 @@ def evaluate(  # noqa: PLR0915 - one closed form, read from top to bottom
     )
     power = n_gpus * f["tdp_w"] * np.minimum(load, 1.1)
     occupancy = np.minimum(1.0, f["concurrency"] / np.maximum(capacity, 1.0))
-    cold = ENGINE_INIT_S + weights / LOAD_BYTES_PER_S + COMPILE_S_PER_LAYER * layers
     device = np.minimum((t_weights + t_compute + t_kv + t_link) / step, 1.0)
-
-    def log(x: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.log(np.maximum(x, 1e-12))
 
     logs = {
         "output_tokens_per_s": log_out,
         "aggregate_tokens_per_s": log_out + np.log((isl + osl) / osl),
         "request_per_s": log_out - np.log(osl),
-        "ttft_p50_s": log(ttft),
-        "itl_p50_s": log(step),
-        "tpot_p50_s": log(
+        "ttft_p50_s": _log(ttft),
+        "itl_p50_s": _log(step),
+        "tpot_p50_s": _log(
             np.where(static, step, step + theta["tpot_prefill_frac"] * prefills / osl)
         ),
-        "cold_start_s": log(cold),
-        "kv_cache_peak_frac": log(occupancy),
-        "power_mean_w": log(power),
-        "sm_active_frac": log(device),
-        "tensor_active_frac": log(np.minimum(busy_compute, 1.0)),
+        "cold_start_s": arms.log_cold,
+        "kv_cache_peak_frac": _log(occupancy),
+        "power_mean_w": _log(power),
+        "sm_active_frac": _log(device),
+        "tensor_active_frac": _log(np.minimum(busy_compute, 1.0)),
     }
     terms = {
         "batch": batch, "capacity": capacity, "pressure": pressure, "step_s": step,
         "prefill_s": prefill, "cycle_s": cycle, "weights_s": t_weights, "compute_s": t_compute,
         "kv_s": t_kv, "link_s": t_link, "layer_s": per_layer, "host_s": t_host,
-        "prefill_share": prefills / cycle, "room_frac": room / f["memory_bytes"],
+        "prefill_share": prefills / cycle, "room_frac": arms.room_frac,
         "weights_bytes": weights, "expert_share": share, "per_sequence_bytes": per_sequence,
         "mean_context": mean_context,
     }  # fmt: skip
@@ -263,7 +307,7 @@ def throughput_ceiling(frame: Frame) -> NDArray[np.float64]:
 
     room = n_gpus * f["memory_bytes"] / np.maximum(cache_elements(isl + osl), 1.0)
     batch = np.maximum(np.minimum(f["concurrency"], room), 1.0)
-    share = _expert_share(f["experts"], f["experts_per_token"], batch)
+    share = _expert_share(f, batch, _log_missed(f))
     read = (body + f["routed"] * np.minimum(share, 1.0)) * f["weight_bytes"] + f["head"]
     t_memory = (read + batch * cache_elements(isl + osl / 2.0)) / n_gpus / f["bandwidth"]
     t_compute = 2.0 * (f["active"] - f["embedding"]) * batch / n_gpus / f["flops"]

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CostModel", "Evidence", "Prediction"]
 
-_UNITS = {target.name: target.unit for target in TARGETS}
-
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
@@ -39,9 +37,6 @@ class Prediction:
     """
 
     _answers: Answers
-    _told: dict[int, dict[str, TargetPrediction]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
 
     @property
     def values(self) -> dict[str, NDArray[np.float64]]:
@@ -68,19 +63,19 @@ class Prediction:
         """Whether each scenario lies inside what was measured."""
         return self._answers.support.supported
 
-    def target_prediction(self, i: int, name: str) -> TargetPrediction:
-        """One target of scenario ``i``."""
-        told = self._told.get(i)
-        if told is None:
-            # Who asks for one target of an arm asks for the others too.
-            answers = self._answers
-            told = self._told[i] = {}
-            for target, values in answers.values.items():
-                q10, q50, q90, lower, upper = values[i].tolist()
-                crossed = bool(answers.crossed[target][i])
-                unit, source = _UNITS[target], answers.source[target]
-                told[target] = TargetPrediction(q10, q50, q90, lower, upper, unit, source, crossed)
-        return told[name]
+    def targets(self, i: int) -> dict[str, TargetPrediction]:
+        """Every target of scenario ``i``, by name."""
+        answers = self._answers
+        rows, crossed = answers.table[:, i].tolist(), answers.out_of_order[:, i].tolist()
+        source = answers.source
+        return {
+            target.name: TargetPrediction(
+                q10, q50, q90, lower, upper, target.unit, source[target.name], is_crossed
+            )
+            for target, (q10, q50, q90, lower, upper), is_crossed in zip(
+                TARGETS, rows, crossed, strict=True
+            )
+        }
 
 
 @dataclass(frozen=True, slots=True)

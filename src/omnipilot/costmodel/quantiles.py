@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,14 @@ from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.targets import QUANTILES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 MEAN_LOSS = "RMSE"
 QUANTILE_LOSS = "MultiQuantile:alpha=" + ",".join(str(q) for q in QUANTILES)
-# Rows scored at once: keeps the (rows, trees, depth) comparisons in cache.
-CHUNK_ROWS = 256
+# Rows times trees scored at once: keeps the comparisons in cache.
+CHUNK_PLACES = 20_480
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +43,61 @@ class Forest:
     leaves: NDArray[np.float32]
     bias: NDArray[np.float64]
 
+    @classmethod
+    def joined(cls, forests: Sequence[Forest], places: Sequence[NDArray[np.int32]]) -> Forest:
+        """The trees of some forests in turn, over columns that all of them share; without a bias.
+
+        Args:
+            forests: of equally many outputs.
+            places: of each forest's features among the shared columns (n_features,).
+        """
+        depth = max(forest.features.shape[1] for forest in forests)
+        n_trees = sum(len(forest.features) for forest in forests)
+        outputs = len(forests[0].bias)
+        features = np.zeros((n_trees, depth), dtype=np.int32)
+        # Splits that never fire fill shallower trees up.
+        thresholds = np.full((n_trees, depth), np.inf, dtype=np.float32)
+        leaves = np.zeros((n_trees, 1 << depth, outputs))
+        start = 0
+        for forest, place in zip(forests, places, strict=True):
+            trees, own = slice(start, start + len(forest.features)), forest.features.shape[1]
+            features[trees, :own] = place[forest.features]
+            thresholds[trees, :own] = forest.thresholds
+            leaves[trees, : 1 << own] = forest.leaves
+            start = trees.stop
+        return cls(features, thresholds, leaves, np.zeros(outputs))
+
     def predict(self, x: NDArray[np.float32]) -> NDArray[np.float64]:
         """Sum of the trees, (n, n_outputs), for features (n, n_features)."""
+        return np.asarray(self.bias + self.sums(x, (len(self.features),))[0])
+
+    def sums(self, x: NDArray[np.float32], ends: Sequence[int]) -> NDArray[np.float64]:
+        """Sums of runs of trees, without the bias.
+
+        Args:
+            x: features (n, n_features).
+            ends: one past the last tree of each run, rising.
+
+        Returns:
+            Array (n_runs, n, n_outputs).
+        """
         n_trees, depth = self.features.shape
-        out = np.empty((len(x), len(self.bias)))
-        out[:] = self.bias
+        out = np.zeros((len(ends), len(x), len(self.bias)))
         if n_trees == 0:
             return out
         flat = self.leaves.reshape(-1, self.leaves.shape[2])
         first = (np.arange(n_trees, dtype=np.int64) << depth)[:, None]
-        for start in range(0, len(x), CHUNK_ROWS):
+        rows = max(CHUNK_PLACES // n_trees, 1)
+        for start in range(0, len(x), rows):
             # Trees first: every look-up and the sum of the leaves run over whole rows of memory.
-            columns = np.ascontiguousarray(x[start : start + CHUNK_ROWS].T)
+            columns = np.ascontiguousarray(x[start : start + rows].T)
             leaf = np.zeros((n_trees, columns.shape[1]), dtype=np.int8)
             for j in range(depth):
                 above = columns.take(self.features[:, j], axis=0) > self.thresholds[:, j, None]
                 leaf |= above.view(np.int8) << j
-            leaves = flat.take(leaf + first, axis=0).astype(np.float64)
-            out[start : start + CHUNK_ROWS] += leaves.sum(axis=0)
+            leaves = flat.take(leaf + first, axis=0).astype(np.float64, copy=False)
+            for run, (begin, end) in zip(out, pairwise((0, *ends)), strict=True):
+                leaves[begin:end].sum(axis=0, out=run[start : start + rows])
         return out
 
 

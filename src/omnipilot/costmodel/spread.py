@@ -7,6 +7,7 @@ offset is sized on groups that the trees did not see either.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,22 +59,63 @@ class Spread:
     median_ape: float
 
     def quantiles(
-        self, frame: Frame, physics: Physics, numeric: NDArray[np.float32] | None = None
+        self, frame: Frame, physics: Physics
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Repaired, centred error quantiles (n, 3) in log units and which rows crossed (n,).
-
-        ``numeric`` spares working out the numeric features again.
-        """
-        return _centred(self.forest.predict(self.space.matrix(frame, physics, numeric)))
+        """Repaired, centred error quantiles (n, 3) in log units and which rows crossed (n,)."""
+        return _centred(self.forest.predict(self.space.matrix(frame, physics)))
 
     def offsets(self, frame: Frame) -> NDArray[np.float64]:
-        """Offset of each row (n,); not to be written in."""
-        return frame.fixed(self, lambda: self._offsets(frame), "offsets")
-
-    def _offsets(self, frame: Frame) -> NDArray[np.float64]:
+        """Offset of each row (n,)."""
         levels = frame.levels["source"]
         table = np.asarray([self.source_offsets.get(level, self.offset) for level in levels])
         return np.asarray(table[frame.codes["source"]])
+
+
+@dataclass(frozen=True, slots=True)
+class Spreads:
+    """Several spreads that are asked about the same rows, their trees joined.
+
+    ``space`` holds the features that any of them splits on, ``ends`` where the trees of each end,
+    ``bias`` (n_spreads, 1, 3) what theirs sum up from.
+    """
+
+    spreads: tuple[Spread, ...]
+    space: FeatureSpace
+    forest: Forest
+    ends: tuple[int, ...]
+    bias: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, spreads: tuple[Spread, ...]) -> Spreads:
+        """Join the trees."""
+        names = [spread.space.names for spread in spreads]
+        used = {
+            name[i]
+            for name, s in zip(names, spreads, strict=True)
+            for i in s.forest.features.ravel().tolist()
+        }
+        space = FeatureSpace.joined([spread.space for spread in spreads], used)
+        place = {name: i for i, name in enumerate(space.names)}
+        forest = Forest.joined(
+            [spread.forest for spread in spreads],
+            [np.asarray([place.get(n, 0) for n in own], dtype=np.int32) for own in names],
+        )
+        ends = tuple(accumulate(len(spread.forest.features) for spread in spreads))
+        bias = np.stack([spread.forest.bias for spread in spreads])[:, None, :]
+        return cls(spreads, space, forest, ends, bias)
+
+    def quantiles(
+        self, frame: Frame, physics: Physics, numeric: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """What :meth:`Spread.quantiles` of each says, (n_spreads, n, 3) and (n_spreads, n)."""
+        x = self.space.matrix(frame, physics, numeric)
+        return _centred(self.bias + self.forest.sums(x, self.ends))
+
+    def offsets(self, frame: Frame) -> NDArray[np.float64]:
+        """Offset of each row in each spread (n_spreads, n); not to be written in."""
+        return frame.fixed(
+            self, lambda: np.stack([spread.offsets(frame) for spread in self.spreads]), "offsets"
+        )
 
 
 def _centred(raw: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -83,7 +125,7 @@ def _centred(raw: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.
     made unseen models, GPU kinds and sources worse in nested folds.)
     """
     q, crossed = repair_quantiles(raw)
-    return q - q[:, 1:2], crossed
+    return q - q[..., 1:2], crossed
 
 
 def fit_spread(

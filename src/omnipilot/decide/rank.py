@@ -23,14 +23,15 @@ from omnipilot.decide.utility import evaluate_utility
 from omnipilot.domain import RankedArm, Recommendation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
     from omnipilot.decide.candidate import Candidate, Columns
     from omnipilot.decide.economics import Economics
     from omnipilot.decide.utility import UtilityTable
-    from omnipilot.domain import InfeasibleArm, ServingRequest
+    from omnipilot.domain import Arm, InfeasibleArm, ServingRequest
+    from omnipilot.domain.engine import EngineParameters
     from omnipilot.domain.prediction import Confidence
 
 _VALUE_TARGET: Final = "aggregate_tokens_per_s"
@@ -102,6 +103,7 @@ def rank(
     *,
     columns: Columns | None = None,
     top: int | None = None,
+    parameters: Callable[[Arm], EngineParameters] | None = None,
 ) -> tuple[RankedArm, ...]:
     """Feasible arms, best first, each with its utility, confidence and reason.
 
@@ -114,6 +116,7 @@ def rank(
         columns: of the candidates, where they are at hand: then a candidate is looked at one by
             one only where it is told of.
         top: arms to tell of; all are compared whatever it is, and told where None.
+        parameters: what an arm's launch says to the engine; not told where None.
 
     Returns:
         One entry a candidate, or the first ``top`` of them; empty where there is none.
@@ -154,6 +157,7 @@ def rank(
                 usd_per_h=arm.usd_per_h,
                 slo_violation_prob=arm.slo_violation_prob,
                 rationale=rationale,
+                engine_parameters=parameters(arm.candidate.arm) if parameters else None,
             )
         )
     return tuple(ranked)
@@ -170,6 +174,7 @@ def recommend(
     max_num_seqs: int = 0,
     columns: Columns | None = None,
     top: int | None = None,
+    parameters: Callable[[Arm], EngineParameters] | None = None,
 ) -> Recommendation:
     """Ranked arms, with an abstention and its fallback where none of them is supported.
 
@@ -186,15 +191,23 @@ def recommend(
         max_num_seqs: the engine's limit of running sequences, 0 for none; for the fallback.
         columns: as for :func:`rank`.
         top: arms to tell of; all where None.
+        parameters: as for :func:`rank`.
 
     Returns:
         The recommendation.
     """
-    demand = demanded_kv_tokens(request.concurrency, request.context_tokens, max_num_seqs)
+    columns = columns or columns_of(candidates)
+    ranked = rank(
+        request, candidates, economics, weights, columns=columns, top=top, parameters=parameters
+    )
+    abstention = None
+    if not columns.supported.any():
+        demand = demanded_kv_tokens(request.concurrency, request.context_tokens, max_num_seqs)
+        abstention = abstain(list(candidates), demand, request)
     return Recommendation(
         request=request,
         model_version=model_version,
-        ranked=rank(request, candidates, economics, weights, columns=columns, top=top),
+        ranked=ranked,
         infeasible=tuple(infeasible),
-        abstention=abstain(candidates, demand, request),
+        abstention=abstention,
     )

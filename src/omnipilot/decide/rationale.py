@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from omnipilot.decide.utility import TERMS
-from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +19,7 @@ _NEAR_TIE_FRAC: Final = 0.01  # of the best arm's serving value
 _CENT_USD: Final = 0.005
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
+class Scored(NamedTuple):
     """A candidate with its utility over the request's hours."""
 
     candidate: Candidate

@@ -117,7 +117,7 @@ def make_plan(
         grid: what to measure.
         catalog: facts of models, GPUs and precisions.
         gpus_per_node: GPUs of a node by kind.
-        predict: the cost model's answers to scenarios, with ``target_prediction(i, name)``.
+        predict: the cost model's answers to scenarios, with ``targets(i)`` by name.
         known: what the store holds already.
         model_version: of the cost model, for the plan's record.
         default_utilization_frac: share of GPU memory where no axis says it.
@@ -254,8 +254,8 @@ def _predicted(
     answers = predict([point.scenario for point, _, _ in starting])
     runs = []
     for i, (point, parameters, checkpoint) in enumerate(starting):
-        rate = answers.target_prediction(i, "request_per_s")
-        cold = answers.target_prediction(i, "cold_start_s")
+        targets = answers.targets(i)
+        rate, cold = targets["request_per_s"], targets["cold_start_s"]
         count = _request_count(point.concurrency, rate.q50, grid.bench_s)
         seconds = cold.q50 + _SETUP_S + count / max(rate.q50, 1e-6)
         slow_s = max(cold.upper, cold.q50) + count / max(min(rate.lower, rate.q50), 1e-6)
@@ -285,7 +285,7 @@ def _predicted(
             job=replace(grid.job, time_limit_min=grid.time_limit_min or minutes),
             health_wait_s=max(_LEAST_HEALTH_WAIT_S, math.ceil(2 * max(cold.upper, cold.q50))),
         )
-        target = answers.target_prediction(i, _THROUGHPUT)
+        target = targets[_THROUGHPUT]
         runs.append(PlannedRun(spec, node_h, information_per_node_h(target, node_h), share))
     return runs
 

@@ -81,7 +81,8 @@ def make_app(service: Service, hosts: frozenset[str] = frozenset()) -> Guard:
     # A bug is answered here and raised again: the guard writes its place into the log.
     app.add_exception_handler(Exception, _refused)
     rules = rules_of(service.limits) | {("GET", page.path): Rule() for page in PAGES}
-    return Guard(app, service, rules, hosts)
+    direct = {(str(e.method), e.path): e.direct for e in ENDPOINTS if e.direct}
+    return Guard(app, service, rules, hosts, direct)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -12,15 +12,17 @@ from omnipilot.web.asking import (
     FITS_EXAMPLE,
     PREDICT_EXAMPLE,
     PROBE_EXAMPLE,
+    AdviseBody,
     PredictBody,
 )
 from omnipilot.web.guard import Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from pydantic import BaseModel
 
+    from omnipilot.web.answering import Service
     from omnipilot.web.limits import Limits
 
 __all__ = ["ENDPOINTS", "Endpoint", "openapi_of", "rules_of"]
@@ -57,6 +59,8 @@ class Endpoint:
             declares itself needs its example here only.
         schema: of a JSON body that the handler does not declare.
         refusals: statuses of refusals beyond those of every address.
+        direct: answers a body with JSON as ``handler`` does, without the framework's share of the
+            work: for what is asked often.
     """
 
     method: Literal["GET", "POST"]
@@ -68,12 +72,14 @@ class Endpoint:
     examples: dict[str, Any] = field(default_factory=dict)
     schema: type[BaseModel] | None = None
     refusals: tuple[int, ...] = ()
+    direct: Callable[[Service, bytes], Awaitable[bytes]] | None = None
 
 
 _ASKED: Final = (404, 409, 422)
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("POST", "/v1/advise", handlers.advise, schemas.AdviceAnswer, body="question",
-             examples={JSON: ASK_EXAMPLE}, refusals=_ASKED),
+             examples={JSON: ASK_EXAMPLE}, schema=AdviseBody, refusals=_ASKED,
+             direct=handlers.advised),
     Endpoint("POST", "/v1/explain", handlers.explain, schemas.ExplainAnswer, body="question",
              examples={JSON: ASK_EXAMPLE}, refusals=_ASKED),
     Endpoint("POST", "/v1/probe", handlers.probe, schemas.ProbeAnswer, body="question",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
 from fastapi import Request, Response
+from pydantic import BaseModel, ValidationError
 
 from omnipilot.advisor.answer_data import cluster_data, explanation_data
 from omnipilot.domain import BadInputError
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "advise",
+    "advised",
     "catalog",
     "cluster",
     "evaluate",
@@ -48,6 +51,7 @@ __all__ = [
     "store",
 ]  # fmt: skip
 
+Body = TypeVar("Body", bound=BaseModel)
 _COLLECTORS: Final = {"text/csv": "csv", "application/json": "rows"}
 
 
@@ -62,17 +66,40 @@ def as_json(value: object) -> Response:
     return Response(msgspec.json.encode(value), media_type="application/json")
 
 
-async def advise(request: Request, body: AdviseBody) -> Response:
+async def advise(request: Request) -> Response:
     """Rank GPU kind, tensor parallel and precision for a model and a load.
 
     An abstention is an answer too: `abstention` then says which axis is outside what was measured,
     what the rule takes instead and which probe would settle it.
     """
-    service = service_of(request)
+    content = await advised(service_of(request), await request.body())
+    return Response(content, media_type="application/json")
+
+
+async def advised(service: Service, text: bytes) -> bytes:
+    """The answer to a body of :func:`advise`.
+
+    Raises:
+        ProblemError: the body is of another shape, or the answer took too long.
+        OmniPilotError: the question cannot be answered.
+    """
+    body = _asked(AdviseBody, text)
     snapshot = service.keeper.current
     question = question_of(body, snapshot)
-    content = await service.run(service.advice_json, snapshot, question, body.top)
-    return Response(content, media_type="application/json")
+    return await service.run(service.advice_json, snapshot, question, body.top)
+
+
+def _asked(form: type[Body], text: bytes) -> Body:
+    """A body, refused as the framework refuses those that handlers declare."""
+    if not text:
+        raise invalid([{"loc": ("body",), "msg": "Field required"}])
+    try:
+        return form.model_validate(json.loads(text), from_attributes=True)
+    except ValidationError as error:
+        errors = error.errors(include_url=False, include_input=False)
+        raise invalid([{**e, "loc": ("body", *e["loc"])} for e in errors]) from error
+    except (ValueError, RecursionError) as error:
+        raise ProblemError("bad-request", "the body is no JSON") from error
 
 
 async def explain(request: Request, body: AskBody) -> Response:
@@ -166,8 +193,6 @@ async def predict(request: Request) -> Response:
 
 
 def _parsed(text: bytes) -> PredictBody:
-    from pydantic import ValidationError  # noqa: PLC0415 - next to its use
-
     try:
         return PredictBody.model_validate_json(text)
     except ValidationError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 from typing import Final
 
 __all__ = ["settle_memory"]
@@ -13,6 +14,9 @@ __all__ = ["settle_memory"]
 _KEPT_BYTES: Final = ((-1, 64 * 2**20), (-3, 32 * 2**20))
 # Objects between two looks for cycles. An answer makes some thousands, and no cycle.
 _OBJECTS: Final = 20_000
+# How long the thread that answers may keep the one that reads and sends waiting; Python's own 5 ms
+# are most of an answer, and a request passes several such waits.
+_SWITCH_S: Final = 0.001
 
 
 def settle_memory() -> None:
@@ -28,3 +32,4 @@ def settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_OBJECTS, 10, 10)
+    sys.setswitchinterval(_SWITCH_S)

@@ -100,6 +100,44 @@ def host_names(options: ServeOptions) -> frozenset[str]:
     return frozenset((*_LOOPBACK_NAMES, options.host.lower(), *given)) if given else frozenset()
 
 
+class JoiningTransport:
+    """A transport that sends what one step of the event loop writes in one go.
+
+    The head and the body of an answer are written apart: two system calls, at each of which the
+    thread that works on the next answer may go first, and two waits at the caller's.
+
+    Args:
+        transport: that sends.
+        loop: the running one.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._parts: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all else is the transport's
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send data at the end of this step."""
+        if not data:
+            return
+        if not self._parts:
+            self._loop.call_soon(self._flush)
+        self._parts.append(data)
+
+    def close(self) -> None:
+        """Send what was written, then close."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        parts, self._parts = self._parts, []
+        if parts:
+            self._transport.write(b"".join(parts))
+
+
 class GuardedProtocol(H11Protocol):
     """HTTP/1.1 that hangs up on a caller who does not send a whole head in time."""
 
@@ -108,7 +146,7 @@ class GuardedProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - as uvicorn types it
         """Start the clock of the first head."""
-        super().connection_made(transport)
+        super().connection_made(JoiningTransport(transport, self.loop))  # type: ignore[arg-type]
         self._head_timer = self.loop.call_later(self.head_s, self._hang_up)
 
     def connection_lost(self, exc: Exception | None) -> None:
