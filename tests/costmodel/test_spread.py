@@ -10,8 +10,10 @@ import pytest
 from costmodel_builders import made, prior_of, scenarios
 
 from omnipilot.costmodel.conformal import NOMINAL_COVERAGE, interval
+from omnipilot.costmodel.features import numeric_features
 from omnipilot.costmodel.frame import build_frame
-from omnipilot.costmodel.spread import Spread, fit_spread
+from omnipilot.costmodel.quantiles import Forest
+from omnipilot.costmodel.spread import Spread, Spreads, fit_spread
 
 pytest.importorskip("catboost", reason="training needs catboost (extra 'fit')")
 
@@ -51,6 +53,22 @@ def test_new_groups_are_covered_at_the_nominal_level_where_errors_are_narrow_and
     assert share[~busy].mean() == pytest.approx(NOMINAL_COVERAGE, abs=0.1)
     width = upper - lower
     assert width[busy].mean() > 2 * width[~busy].mean()
+
+
+def test_spreads_asked_together_say_what_each_says_alone() -> None:
+    frame = made().data.frame
+    prior = prior_of(frame)
+    first, second = fitted(), fitted(by_source=False)
+    few = Forest(
+        second.forest.features[:7, :2], second.forest.thresholds[:7, :2],
+        second.forest.leaves[:7, :4], second.forest.bias + 1.0,
+    )  # fmt: skip
+    alone = [first, second, replace(second, forest=few)]
+    q, crossed = Spreads.of(tuple(alone)).quantiles(frame, prior, numeric_features(frame, prior))
+    for spread, own, own_crossed in zip(alone, q, crossed, strict=True):
+        expected, expected_crossed = spread.quantiles(frame, prior)
+        assert own.tobytes() == expected.tobytes()
+        assert (own_crossed == expected_crossed).all()
 
 
 def test_the_figures_of_the_fit_are_those_of_held_out_groups() -> None:

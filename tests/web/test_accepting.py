@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from omnipilot.web import accepting
 from omnipilot.web.accepting import Acceptor, Shares
+from omnipilot.web.server import JoiningTransport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -179,3 +180,37 @@ def test_a_worker_that_left_is_waited_for_no_more() -> None:
     assert not shares.is_fair(0, 1)
     shares.leave(1)
     assert shares.is_fair(0, 1)
+
+
+class Written:
+    """A transport that keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.told.append(data)
+
+    def close(self) -> None:
+        self.told.append(b"closed")
+
+    def is_closing(self) -> bool:
+        return self.told[-1:] == [b"closed"]
+
+
+def test_what_one_step_writes_is_sent_at_once_and_before_the_connection_closes() -> None:
+    async def sent() -> list[bytes]:
+        below = Written()
+        transport = JoiningTransport(below, asyncio.get_running_loop())  # type: ignore[arg-type]
+        transport.write(b"head ")
+        transport.write(b"")
+        transport.write(b"body")
+        assert below.told == []
+        await asyncio.sleep(0)
+        transport.write(b"last")
+        transport.close()
+        assert transport.is_closing()
+        await asyncio.sleep(0)
+        return below.told
+
+    assert asyncio.run(sent()) == [b"head body", b"last", b"closed"]

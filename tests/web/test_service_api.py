@@ -43,6 +43,32 @@ def test_advice_over_http_is_the_advice_of_the_advisor(site: Site) -> None:
     assert (answer["request"]["prompt_tokens"], answer["request"]["output_tokens"]) == (3072, 1024)
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 422), (b"null", 422), (b"[1]", 422), (b'{"model": 1}', 422), (b"{", 400),
+        (b"\xff", 400), (b'{"model": "x", "concurrency": "8", "context_tokens": 1.5, "m": 1}', 422),
+        (b'{"model": "x", "concurrency": NaN, "context_tokens": -1}', 422),
+    ],
+)  # fmt: skip
+def test_advice_refuses_what_the_framework_refuses_elsewhere(
+    site: Site, body: bytes, status: int
+) -> None:
+    headers = {"content-type": "application/json"}
+    found = []
+    for path in ("/v1/advise", "/v1/explain"):
+        answer = site.client.post(path, content=body, headers=headers)
+        document = problem(answer, status, "invalid" if status == 422 else "bad-request")
+        found.append((document.get("errors"), document["detail"] if status == 422 else ""))
+    assert found[0] == found[1]
+
+
+def test_every_request_has_an_id_of_its_own(site: Site) -> None:
+    ids = [site.client.get("/health").headers["x-request-id"] for _ in range(3)]
+    assert len(set(ids)) == 3
+    assert all(len(i) == 32 and int(i, 16) for i in ids)
+
+
 def test_the_operator_s_wishes_reach_the_advisor(site: Site) -> None:
     wishes = {
         "gpus": ["H200"], "precisions": ["fp8"], "hours": 3, "slo_ttft_ms": 500,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def collector() -> Iterator[None]:
-    before = gc.get_threshold()
+    before, switch_s = gc.get_threshold(), sys.getswitchinterval()
     yield
     gc.unfreeze()
     gc.set_threshold(*before)
+    sys.setswitchinterval(switch_s)
 
 
 @pytest.mark.usefixtures("collector")
