@@ -7,7 +7,7 @@ the last, which is the most, once for all lengths too at which the same arms sta
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from omnipilot.advisor.engine import fit_question
@@ -16,6 +16,7 @@ from omnipilot.catalog.engines import parse_engine_version
 from omnipilot.costmodel.feasibility import check_fit
 from omnipilot.decide.arms import enumerate_arms
 from omnipilot.domain import InfeasibleArm, Scenario
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.scenario import ScenarioGroup
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
+from json import dumps
 from typing import TYPE_CHECKING, Final
-
-import msgspec
 
 from omnipilot.decide.priors import LaunchCounts
 from omnipilot.decide.waits import WaitModel  # noqa: TC001 - read by the decoder
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.telemetry_rows import GpuHealth, GpuSnapshot, GpuWindow
 from omnipilot.settings import CLUSTER_LOG_NAME, LOG_NAME
 
@@ -38,7 +38,8 @@ _MOST_REPLAYED: Final = 100_000
 _UNFINISHED: Final = "unfinished"
 
 
-class SiteLaunches(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class SiteLaunches:
     """Launches of one configuration; ``gpu`` and ``precision`` as their source spells them."""
 
     gpu: str
@@ -53,7 +54,8 @@ class SiteLaunches(msgspec.Struct, frozen=True):
         return LaunchCounts(self.successes, self.attempts)
 
 
-class PastWaits(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class PastWaits:
     """Waits of the jobs of one partition, GPU kind and size, at 10, 50 and 90 %."""
 
     partition: str
@@ -63,7 +65,8 @@ class PastWaits(msgspec.Struct, frozen=True):
     quantiles_s: tuple[float, float, float]
 
 
-class Digest(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Digest:
     """What the logs say.
 
     Args:
@@ -198,13 +201,15 @@ def _basis(site: Settings) -> str:
         dict(sorted(site.launch_outcomes.items())),
         dict(sorted(site.gpu_kind_of_partition.items())),
     )
-    return msgspec.json.encode(parts).decode()
+    return dumps(parts, ensure_ascii=False, separators=(",", ":"))
 
 
 def _jobs(home: Path, now_s: float, site: Settings) -> Digest:
     """What the cluster's jobs say, counted as ``omnipilot prior`` counts them."""
     if not _size(home / CLUSTER_LOG_NAME):
         return Digest()
+    from msgspec import structs  # noqa: PLC0415 - only a harvest needs it
+
     from omnipilot.advisor.prior import launch_definition  # noqa: PLC0415 - only a harvest needs it
     from omnipilot.decide.wait_replay import learn_waits  # noqa: PLC0415 - only a harvest needs it
     from omnipilot.store.cluster import newest_jobs  # noqa: PLC0415 - same
@@ -224,7 +229,7 @@ def _jobs(home: Path, now_s: float, site: Settings) -> Digest:
             engine, definition, now_s=min(now_s, float(newest_s)), kind_of_partition=kinds
         )
         damaged = history.damaged + history.newer_schema + source.skipped
-    named = [msgspec.structs.replace(j, gpu=j.gpu or kinds.get(j.partition, "")) for j in recent]
+    named = [structs.replace(j, gpu=j.gpu or kinds.get(j.partition, "")) for j in recent]
     return Digest(
         cluster=tuple(
             SiteLaunches(c.configuration.gpu, c.configuration.n_gpus, c.successes, c.attempts)
@@ -270,14 +275,22 @@ def _size(path: Path) -> int:
 
 def _load(home: Path) -> Digest | None:
     try:
-        digest = msgspec.json.decode((home / DIGEST_NAME).read_bytes(), type=Digest)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        data = (home / DIGEST_NAME).read_bytes()
+    except OSError:
+        return None
+    import msgspec  # noqa: PLC0415 - most sites ask without rows
+
+    try:
+        digest = msgspec.json.decode(data, type=Digest)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return digest if digest.version == _VERSION else None
 
 
 def _save(home: Path, digest: Digest) -> None:
-    from omnipilot.store.files import replace_file  # noqa: PLC0415 - most sites ask without rows
+    import msgspec  # noqa: PLC0415 - most sites ask without rows
+
+    from omnipilot.store.files import replace_file  # noqa: PLC0415 - same
 
     with suppress(OSError):
         replace_file(home / DIGEST_NAME, msgspec.json.encode(digest), locked=False)

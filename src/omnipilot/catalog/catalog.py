@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from omnipilot.catalog.gpu_names import GpuNames
 from omnipilot.catalog.gpus import GpuEntry, load_gpus
 from omnipilot.catalog.precisions import KvDtype, Precisions, load_precisions
+from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

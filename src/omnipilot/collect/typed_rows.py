@@ -15,6 +15,7 @@ import msgspec
 from omnipilot.collect.json_values import JSON_LIMITS, JsonValue, decode_json, read_json_values
 from omnipilot.collect.lines import Limits, printable
 from omnipilot.collect.row_fault import RowFault
+from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.labels import PROBE_LABELS, RECOVERY_LABELS, TRAINING_LABELS
 from omnipilot.domain.probe_rows import HardwareProbe, RecoveryRun, TrainingRun
 from omnipilot.domain.rejection import Rejection
@@ -31,7 +32,7 @@ __all__ = ["ACCEPTED", "collect_rows"]
 TypedRow: TypeAlias = TrainingRun | RecoveryRun | HardwareProbe
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Kind:
     """What a row of one kind may say: labels, and the words of its fields that are of a list."""
 
