@@ -136,7 +136,7 @@ BREAKS: Final[tuple[Break, ...]] = (
           "tests/advisor/test_metamorphic.py::higher_price"),
     Break("bandwidth slows down", "more bandwidth is never slower under the prior",
           "src/omnipilot/costmodel/physics.py",
-          't_kv = kv_read / f["bandwidth"]', 't_kv = kv_read * f["bandwidth"] / 9e24',
+          '/ arms.shards / f["bandwidth"] /', '/ arms.shards * f["bandwidth"] / 9e24 /',
           "tests/costmodel/test_physics.py::bandwidth_is_never_slower"),
     Break("intervals without the offset", "the shipped intervals cover four of five measurements",
           "src/omnipilot/costmodel/conformal.py",
