@@ -261,6 +261,47 @@ def test_a_cut_bundle_is_refused_in_words(home: Path) -> None:
         _ = Advisor(home).model
 
 
+def of_an_earlier_version(home: Path) -> str:
+    """Make the model that answers one that an earlier version of the program fitted."""
+    registry = Registry(home)
+    earlier = home / "bundles" / "0123456789ab"
+    (home / "bundles" / registry.current).rename(earlier)
+    with registry.ledger.locked():
+        registry.move("promote", earlier.name, {"reason": ""}, at_s=NOW_S)
+    path = earlier / "bundle.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "format": document["format"] - 1}))
+    return earlier.name
+
+
+def test_a_model_of_an_earlier_version_is_refused_in_words_and_fitted_anew(home: Path) -> None:
+    fitted(home)
+    old = of_an_earlier_version(home)
+    with pytest.raises(StateError, match=r"earlier version of OmniPilot.*omnipilot fit"):
+        _ = Advisor(home).model
+    told = {m.version: m for m in use.listed(Advisor(home))}[old]
+    assert (told.kind, told.answers) == ("older", True)
+    assert "earlier version" in told.verdict
+    report = fitted(home)
+    assert report.verdict is not None
+    assert report.verdict.promoted
+    assert "base model stands for the incumbent" in report.verdict.reason
+    assert Advisor(home).model.version == report.version != old
+    assert Registry(home).rows(report.version) == Registry(home).rows(old)
+    with pytest.raises(StateError, match="earlier version"):
+        use.promote(Advisor(home), old, now_s=NOW_S, force=True)
+
+
+def test_a_site_whose_rows_are_gone_leaves_a_model_of_an_earlier_version(home: Path) -> None:
+    fitted(home)
+    of_an_earlier_version(home)
+    for path in home.glob("history.jsonl*"):
+        path.unlink()
+    fitted(home)
+    assert Registry(home).current == ""
+    assert Advisor(home).model.version
+
+
 def test_two_fits_at_a_time_give_candidates_and_one_winner_by_the_rules(home: Path) -> None:
     fitted(home)
     store(home, site_runs(loads=(8.0, 32.0)), at_s=NOW_S + 1)

@@ -25,7 +25,7 @@ from omnipilot.costmodel.bundle import (
 )
 from omnipilot.costmodel.frame import build_frame
 from omnipilot.costmodel.hyperparameters import Scales
-from omnipilot.domain.errors import BundleError
+from omnipilot.domain.errors import BundleError, OlderBundleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,14 +113,21 @@ def test_scales_of_a_source_s_own_are_kept(tmp_path: Path) -> None:
     assert kept.scales("alpha").sd.tobytes() == hyper.shared.sd.tobytes()
 
 
-def test_a_bundle_of_the_format_before_is_read(copy: Path) -> None:
-    def to_format_2(document: dict[str, Any], _: dict[str, NDArray[Any]]) -> None:
-        document["format"] = 2
-        for head in document["heads"].values():
-            del head["own_lengths"]
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [(3, "earlier version of OmniPilot.*omnipilot fit"), (99, "another bundle format"),
+     ("3", "another bundle format"), (None, "another bundle format")],
+)  # fmt: skip
+def test_a_bundle_of_another_format_is_refused_with_what_to_do(
+    copy: Path, form: object, said: str
+) -> None:
+    def to_format(document: dict[str, Any], _: dict[str, NDArray[Any]]) -> None:
+        document["format"] = form
 
-    rewrite(copy, to_format_2)
-    assert load_bundle(copy)[0].heads["throughput"].layer.hyper.own == {}
+    rewrite(copy, to_format)
+    with pytest.raises(BundleError, match=said) as caught:
+        load_bundle(copy)
+    assert isinstance(caught.value, OlderBundleError) == (form == 3)
 
 
 def test_two_saves_give_the_same_version_and_the_same_bytes(saved: Path, tmp_path: Path) -> None:

@@ -38,12 +38,14 @@ ROUND = {
     "prefill_overhead_s": 1e-3, "moe_read_frac": 1.0, "tpot_prefill_frac": 0.5,
     "ttft_queue_frac": 0.5, "ttft_overhead_s": 0.01, "kv_wait_frac": 0.5,
     "media_overhead_s": 0.05, "kv_output_frac": 1.0,
-    "moe_layer_frac": 0.5, "moe_weight_eff": 0.5, "moe_compute_eff": 0.8,
-    "mla_kv_eff": 2.0, "allreduce_hop_frac": 0.5, "idle_power_frac": 0.2,
+    "moe_layer_frac": 0.5, "moe_weight_eff": 0.5, "expert_compute_eff": 0.4,
+    "gqa_reread_frac": 1e-12, "mla_kv_eff": 2.0, "allreduce_hop_frac": 0.5, "idle_power_frac": 0.2,
     "memory_power_frac": 0.4, "compute_power_frac": 0.6,
 }  # fmt: skip
 # The best that the arithmetic allows: every efficiency 1, nothing fixed costs anything.
-IDEAL = {n: 1e-12 if n.endswith("_s") else 1.0 for n in PARAMETER_NAMES}
+IDEAL = {n: 1e-12 if n.endswith("_s") else 1.0 for n in PARAMETER_NAMES} | {
+    "gqa_reread_frac": 1e-12
+}
 
 
 def round_gpu(**changes: Any) -> GpuSpec:
@@ -174,8 +176,44 @@ def test_a_batch_touches_the_share_of_experts_that_uniform_routing_gives() -> No
     assert two["expert_share"] == pytest.approx(1 - 0.5**2, rel=1e-6)
     # 0.2e9 shared and 0.5 x 0.8e9 routed parameters of 2 bytes, these at half of the bandwidth
     assert one["weights_s"] == pytest.approx((0.2e9 + 0.4e9 / 0.5) * 2 / 1e12 / 0.5)
-    assert one["compute_s"] == pytest.approx(2 * (0.2e9 + 0.4e9 / 0.8) / 1e14 / 0.5)
+    # and the operations of the experts at their own efficiency
+    assert one["compute_s"] == pytest.approx(2 * (0.2e9 / 0.5 + 0.4e9 / 0.4) / 1e14)
     assert one["layer_s"] == pytest.approx(1e-5 * (10 + 0.5 * 10))
+
+
+def test_a_kernel_may_read_a_shared_kv_head_again_for_every_query_head() -> None:
+    shared, own = dense_model(n_heads=8, n_kv_heads=2), dense_model(n_heads=8, n_kv_heads=8)
+    again = {**ROUND, "gqa_reread_frac": 0.5}
+    once = answer(scenario(shared))["kv_s"]
+    # four query heads share a KV head: three of them read half of it again
+    assert answer(scenario(shared), again)["kv_s"] == pytest.approx(once * (1 + 0.5 * 3))
+    assert answer(scenario(own), again)["kv_s"] == pytest.approx(answer(scenario(own))["kv_s"])
+    # on four GPUs each holds a copy of a KV head for two query heads
+    four = [answer(scenario(shared, n_gpus=4), theta)["kv_s"] for theta in (ROUND, again)]
+    assert four[1] == pytest.approx(four[0] * 1.5)
+
+
+def test_ranks_of_attention_in_data_parallel_keep_whole_dense_weights_and_few_sequences() -> None:
+    mixture = dense_model(
+        kv_lora_rank=512, qk_rope_head_dim=64, n_experts=4, experts_per_token=4, n_moe_layers=10,
+        routed_expert_params=800_000_000, active_params=1_000_000_000,
+    )  # fmt: skip
+    question = on(round_gpu(), scenario(mixture, concurrency=64, n_gpus=4))
+    split = answer(question, {**ROUND, "moe_weight_eff": 1.0})
+    ranks = answer(replace(question, attention_dp=True), {**ROUND, "moe_weight_eff": 1.0})
+    # 0.2e9 dense parameters on every GPU, 0.8e9 of experts shared out
+    assert split["weights_s"] == pytest.approx(1e9 / 4 * 2 / 1e12 / 0.5)
+    assert ranks["weights_s"] == pytest.approx((0.2e9 + 0.8e9 / 4) * 2 / 1e12 / 0.5)
+    assert split["host_s"] == pytest.approx(1e-3 + 64 * 1e-5, rel=1e-3)
+    assert ranks["host_s"] == pytest.approx(1e-3 + 16 * 1e-5, rel=1e-3)
+    assert ranks["compute_s"] == pytest.approx(split["compute_s"], rel=1e-3)
+
+
+def test_latent_attention_beyond_a_node_runs_in_data_parallel() -> None:
+    latent = scenario(dense_model(kv_lora_rank=512, qk_rope_head_dim=64), concurrency=64, n_gpus=8)
+    eight, sixteen = answer(latent), answer(replace(latent, n_gpus=16))
+    assert sixteen["kv_s"] == pytest.approx(eight["kv_s"] / 16)
+    assert sixteen == answer(replace(latent, n_gpus=16, attention_dp=True))
 
 
 def test_attention_in_data_parallel_shards_a_latent_cache() -> None:

@@ -13,11 +13,10 @@ from omnipilot.costmodel.bundle import base_model_path, load_bundle
 from omnipilot.domain.errors import BadInputError
 from omnipilot.evaluate.longitudinal import (
     MONTH_ROWS,
+    falsified,
     merge_months,
     read_timeline,
     replay,
-    scaled,
-    swapped,
 )
 from omnipilot.learn.dataset import as_meant
 
@@ -101,14 +100,18 @@ def test_the_real_table_is_read_with_its_corrected_gpu_counts(shared_dir: Path) 
 
 def test_falsified_months_change_that_month_alone(timeline: Timeline) -> None:
     data, now = timeline.dataset.data, timeline.period == 1
-    name = "output_tokens_per_s"
-    step = scaled(timeline, 1).labels[name] - data.labels[name]
-    assert step[now] == pytest.approx(np.log(3.0))
-    assert np.count_nonzero(step[~now]) == 0
-    kinds = swapped(timeline, 1, CATALOG).frame.category("gpu_kind")
-    true = data.frame.category("gpu_kind")
-    assert (kinds[now] != true[now]).all()
-    assert (kinds[~now] == true[~now]).all()
+    name, true = "output_tokens_per_s", data.frame.category("gpu_kind")
+    made = falsified(timeline, 1, CATALOG)
+    assert list(made) == ["scaled", "swapped", "both"]
+    for way in ("scaled", "both"):
+        step = made[way].labels[name] - data.labels[name]
+        assert step[now] == pytest.approx(np.log(3.0))
+        assert np.count_nonzero(step[~now]) == 0
+    for way in ("swapped", "both"):
+        kinds = made[way].frame.category("gpu_kind")
+        assert (kinds[now] != true[now]).all()
+        assert (kinds[~now] == true[~now]).all()
+    assert (made["scaled"].frame.category("gpu_kind") == true).all()
 
 
 def test_the_document_has_its_keys_and_learning_helps(timeline: Timeline) -> None:
@@ -125,7 +128,7 @@ def test_the_document_has_its_keys_and_learning_helps(timeline: Timeline) -> Non
     first = found["per_period"][0]
     # Nothing is learned before the first month: all three are the base model.
     assert first["mape_gated"] == first["mape_always"] == pytest.approx(first["mape_never"])
-    assert found["falsified_months"] == 6
+    assert found["falsified_months"] == 9
     for period in found["per_period"]:
         assert {c.name for c in period["criteria"]} >= {"mape", "rows", "coverage"}
-        assert set(period["falsified"]) == {"scaled", "swapped"}
+        assert set(period["falsified"]) == {"scaled", "swapped", "both"}

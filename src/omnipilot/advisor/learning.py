@@ -12,7 +12,7 @@ from omnipilot.advisor.answer_data import plain
 from omnipilot.advisor.learning_data import FitReport, figures_data
 from omnipilot.advisor.site_dataset import site_prices
 from omnipilot.costmodel.bundle import base_model_path, load_bundle
-from omnipilot.domain.errors import UsageError
+from omnipilot.domain.errors import OlderBundleError, UsageError
 from omnipilot.domain.frozen import dataclass
 from omnipilot.evaluate.decision_cells import Forecast, build_cells
 from omnipilot.evaluate.decisions import OperatingPoint, choose, outcomes
@@ -69,7 +69,8 @@ class Standing:
 
     ``pointer`` is the version in the site's folder, "" for the shipped base model; ``base_name`` is
     "shipped" or a version; ``own_base`` is the answering model without local rows, and ``rows`` are
-    the weights of its local rows by hash.
+    the weights of its local rows by hash. Where an earlier version of the program fitted the
+    model that the pointer names (``is_older``), it cannot answer and the base stands for it.
     """
 
     pointer: str
@@ -81,6 +82,7 @@ class Standing:
     base_card: dict[str, Any]
     base_version: str
     rows: Mapping[str, float]
+    is_older: bool = False
 
     @property
     def site(self) -> dict[str, Any]:
@@ -106,14 +108,24 @@ def standing(registry: Registry, base_name: str = "") -> Standing:
 
     Raises:
         BundleError: a bundle is damaged.
-        UsageError: no such base.
+        UsageError: no such base, or one that an earlier version of the program fitted.
     """
     pointer = registry.current
     shipped = load_bundle(base_model_path())
-    model, card, version = registry.load(pointer) if pointer else shipped
-    own = pointer if pointer and "site" not in card else SHIPPED
+    is_older = False
+    try:
+        model, card, version = registry.load(pointer) if pointer else shipped
+    except OlderBundleError:
+        is_older = True
+        model, card, version = shipped
+    own = pointer if pointer and "site" not in card and not is_older else SHIPPED
     name = base_name or str(card.get("site", {}).get("base", own))
-    base, base_card, base_version = shipped if name == SHIPPED else registry.load(name)
+    try:
+        base, base_card, base_version = shipped if name == SHIPPED else registry.load(name)
+    except OlderBundleError as error:
+        raise UsageError(
+            f"{error}; for a base model: omnipilot fit --data, or --base {SHIPPED}"
+        ) from error
     if "site" in base_card:
         raise UsageError(
             f"{name} is conditioned on rows of a site: name a base model, or {SHIPPED}"
@@ -122,7 +134,7 @@ def standing(registry: Registry, base_name: str = "") -> Standing:
     return Standing(
         pointer, version, card, base if same else _without_rows(model, card),
         SHIPPED if name == SHIPPED else base_version, base, base_card, base_version,
-        registry.rows(pointer),
+        {} if is_older else registry.rows(pointer), is_older,
     )  # fmt: skip
 
 
@@ -178,11 +190,13 @@ def fit_site(
         now = standing(registry, options.base)
         rows = site_set(advisor, now.base, entries, options.retire)
         progress(f"{rows.n:,} runs of the site, {now.base_card['rows']:,} rows in the base model")
+        if now.is_older:
+            progress("an earlier version fitted the model so far: the base model stands for it")
         took, seen = _turn(advisor, now, rows, entries, options, progress)
         report = _report(now, rows, took, dry_run=options.dry_run)
-        if options.dry_run or (took is None and now.base_version == now.version):
+        if options.dry_run or (took is None and report.unchanged):
             return report
-        if took is not None and took.recipe.is_base and not now.rows:
+        if took is not None and took.recipe.is_base and not now.rows and not now.is_older:
             reason = "every run was held back or retired: the base model keeps answering"
             return replace(report, verdict=Verdict(promoted=False, reason=reason), unchanged=True)
         known: dict[str, float] = {}
@@ -262,7 +276,7 @@ def _incumbent(now: Standing, rows: LocalSet, entries: list[Entry]) -> Incumbent
         ),
         np.asarray([h in now.rows for h in hashes], dtype=bool),
         int(now.card["rows"]) + sum(h not in out for h in now.rows),
-        first=not any(e.event == "promote" for e in entries),
+        first=now.is_older or not any(e.event == "promote" for e in entries),
     )
 
 
@@ -313,14 +327,21 @@ def _report(now: Standing, rows: LocalSet, took: Turn | None, *, dry_run: bool) 
         "withheld": rows.withheld, "stacks": rows.retirement.groups, "dry_run": dry_run,
     }  # fmt: skip
     if took is None:
+        unchanged = now.base_version == now.version and not now.is_older
+        reason = "the site holds no usable run and keeps its base model"
+        if now.is_older:
+            reason = (
+                "the base model takes over: the site holds no usable run, and the model so far was "
+                "fitted by an earlier version of OmniPilot"
+            )
         verdict = (
-            Verdict(promoted=False, reason="the site holds no usable run and keeps its base model")
+            Verdict(promoted=now.is_older, reason=reason)
             if now.base_version == now.version
             else judge_cards(now.base_card, now.card)
         )
         return FitReport(
             verdict=verdict, held_back=0, screened=(), drift=(), candidate={}, before={},
-            unchanged=now.base_version == now.version, **about,
+            unchanged=unchanged, **about,
         )  # fmt: skip
     return FitReport(
         verdict=took.verdict, held_back=int(took.held.sum()), screened=took.screened,

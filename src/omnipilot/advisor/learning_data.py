@@ -95,7 +95,8 @@ class FitReport:
 class ModelEntry:
     """One cost model of a site.
 
-    ``kind`` is "site" (conditioned on its rows), "base" (fitted on public rows) or "shipped".
+    ``kind`` is "site" (conditioned on its rows), "base" (fitted on public rows), "shipped", or
+    "older" (an earlier version of the program fitted it, and this one cannot read it).
     """
 
     version: str

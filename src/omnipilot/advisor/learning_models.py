@@ -10,7 +10,7 @@ import numpy as np
 from omnipilot.advisor.learning import new_row_streams
 from omnipilot.advisor.learning_data import Health, ModelEntry
 from omnipilot.costmodel.bundle import base_model_path, load_bundle
-from omnipilot.domain.errors import UsageError
+from omnipilot.domain.errors import OlderBundleError, UsageError
 from omnipilot.learn.drift import FALSE_ALARM_RATE
 from omnipilot.learn.local_fit import DECISION_HEAD, answer
 from omnipilot.learn.local_rows import local_set, stored_runs
@@ -52,7 +52,12 @@ def listed(advisor: Advisor) -> list[ModelEntry]:
 
 
 def _entry(registry: Registry, version: str, pointer: str, entries: list[Entry]) -> ModelEntry:
-    _, card, _ = registry.load(version)
+    try:
+        _, card, _ = registry.load(version)
+    except OlderBundleError as error:
+        return ModelEntry(
+            version, "older", version == pointer, "", 0, 0, None, None, str(error), None, None
+        )
     fits = [e for e in entries if e.event == "fit" and e.version == version]
     moves = [e for e in entries if e.event in _MOVES and e.version == version]
     site = card.get("site", {})

@@ -39,14 +39,13 @@ from omnipilot.costmodel.physics_fit import PhysicsParameters
 from omnipilot.costmodel.quantiles import Forest
 from omnipilot.costmodel.residual import Block, GaussianLayer
 from omnipilot.costmodel.spread import Spread
-from omnipilot.domain.errors import BundleError
+from omnipilot.domain.errors import BundleError, OlderBundleError
 from omnipilot.domain.targets import QUANTILES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FORMAT_VERSION = 3
-READABLE_FORMATS = (2, 3)  # a bundle of format 2 has no source with scales of its own
+FORMAT_VERSION = 4  # 3 and older held other parameters of the prior
 DOCUMENT = "bundle.json"
 ARRAYS = "arrays.npz"
 MAX_DOCUMENT_BYTES = 32 * 2**20
@@ -143,7 +142,15 @@ def _read_document(path: Path) -> dict[str, Any]:
         ) from error
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{path} is not valid JSON: restore it or fit again") from error
-    if not isinstance(document, dict) or document.get("format") not in READABLE_FORMATS:
+    if not isinstance(document, dict):
+        raise BundleError(f"{path} holds no bundle: restore it or fit again")
+    form = document.get("format")
+    if isinstance(form, int) and 0 < form < FORMAT_VERSION:
+        raise OlderBundleError(
+            f"{path} was fitted by an earlier version of OmniPilot (format {form}, this one reads "
+            f"{FORMAT_VERSION}): omnipilot fit fits the site's rows anew"
+        )
+    if form != FORMAT_VERSION:
         raise BundleError(
             f"{path} is of another bundle format than {FORMAT_VERSION}: fit again with this version"
         )
@@ -335,7 +342,7 @@ def _decode(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Fitted
             m = len(alpha)
             points = _decode_points(arrays, at, m, len(KERNEL_TERMS))
             blocks[label] = Block(points=points, alpha=alpha)
-        own = d.get("own_lengths", {})
+        own = d["own_lengths"]
         shape = (len(own), len(KERNEL_TERMS))
         own_sd = _array(arrays, f"{name}/own_sd", shape) if own else np.empty(shape)
         hyper = Hyperparameters(

@@ -55,7 +55,10 @@ PARAMETERS: tuple[PhysicsParameter, ...] = (
     PhysicsParameter("moe_read_frac", "ratio", 1.0, "experts read, uniform routing = 1", 0.2),
     PhysicsParameter("moe_layer_frac", "ratio", 0.5, "extra fixed cost of a MoE layer", 0.2),
     PhysicsParameter("moe_weight_eff", "ratio", 0.8, "experts' bandwidth beside dense layers", 0.2),
-    PhysicsParameter("moe_compute_eff", "ratio", 0.8, "FLOP/s of experts beside dense layers", 0.2),
+    PhysicsParameter("expert_compute_eff", "fraction", 0.40, "of peak FLOP/s in the experts", 0.2),
+    PhysicsParameter(
+        "gqa_reread_frac", "ratio", 0.05, "of KV reads repeated by query heads that share them", 2.0
+    ),
     PhysicsParameter("mla_kv_eff", "ratio", 1.0, "KV bandwidth of latent attention", 0.2),
     PhysicsParameter("allreduce_hop_frac", "ratio", 0.5, "latency added by doubling the GPUs", 0.2),
     PhysicsParameter("tpot_prefill_frac", "ratio", 0.8, "share of prefills that stretch TPOT", 0.2),
@@ -73,6 +76,7 @@ START_LOG = np.log([p.start for p in PARAMETERS])
 # Memory that is not weights or KV cache: activations, CUDA graphs, communicators (GiB per GPU).
 # vLLM's measured range is 2 to 8 GiB (launch tables of llm-d); the cost model only needs its order.
 RESERVED_GIB = 3.0
+NODE_GPUS = 8.0
 LOAD_BYTES_PER_S = 1.5e9
 ENGINE_INIT_S = 35.0
 COMPILE_S_PER_LAYER = 0.6
@@ -127,15 +131,18 @@ class _Arms:
 
     theta: dict[str, NDArray[np.float64]]
     weights: NDArray[np.float64]
-    dense: NDArray[np.float64]
+    dense_gpu: NDArray[np.float64]
     routed: NDArray[np.float64]
     window: NDArray[np.float64]
+    ranks: NDArray[np.float64]
     shards: NDArray[np.float64]
+    reread: NDArray[np.float64]
     room_frac: NDArray[np.float64]
     cache_room: NDArray[np.float64]
     held: NDArray[np.float64]
     log_missed: NDArray[np.float64]
-    twice_active: NDArray[np.float64]
+    dense_token_s: NDArray[np.float64]
+    expert_token_s: NDArray[np.float64]
     twice_layers: NDArray[np.float64]
     per_layer_s: NDArray[np.float64]
     kv_eff: NDArray[np.float64]
@@ -154,26 +161,37 @@ def _arms(frame: Frame, log_theta: NDArray[np.float64]) -> _Arms:
     routed = f["routed"] * f["weight_bytes"]
     shared = (body - f["routed"]) * f["dense_bytes"]
     weights = shared + routed + f["embedding"] * embedding_bytes
+    # Attention in data parallel: each GPU is a rank with sequences, host and prefills of its own.
+    # Latent attention across more GPUs than a node holds runs so; no engine splits its one KV head.
+    in_ranks = (f["attention_dp"] > 0) | ((f["mla"] > 0) & (n_gpus > NODE_GPUS))
     shards = np.where(f["mla"] > 0, 1.0, np.minimum(n_gpus, np.maximum(f["kv_heads"], 1.0)))
-    room = f["memory_bytes"] * f["utilization"] - RESERVED_GIB * 2**30 - weights / n_gpus
+    shards = np.where(in_ranks, n_gpus, shards)
+    # A kernel may read a KV head again for every query head of the GPU that shares it.
+    sharing = f["heads"] * shards / n_gpus / np.maximum(f["kv_heads"], 1.0)
+    sharing = np.where(f["mla"] > 0, 1.0, np.maximum(sharing, 1.0))
+    held_weights = np.where(in_ranks, weights - routed + routed / n_gpus, weights / n_gpus)
+    room = f["memory_bytes"] * f["utilization"] - RESERVED_GIB * 2**30 - held_weights
     active_routed = f["routed"] * f["experts_per_token"] / np.maximum(f["experts"], 1.0)
     active_routed = np.where(f["experts"] > 1, np.minimum(active_routed, 0.95 * f["active"]), 0.0)
-    active = f["active"] - active_routed + active_routed / theta["moe_compute_eff"]
+    active_dense = f["active"] - active_routed
     doublings = np.log2(np.maximum(n_gpus, 2.0)) - 1.0
     hops = np.where(n_gpus > 1, 2.0 * (1.0 + theta["allreduce_hop_frac"] * doublings), 0.0)
     return _Arms(
         theta=theta,
         weights=weights,
-        dense=shared + f["head"] * embedding_bytes,
+        dense_gpu=(shared + f["head"] * embedding_bytes) / np.where(in_ranks, 1.0, n_gpus),
         routed=routed,
         window=np.where(f["window_tokens"] > 0, f["window_tokens"], np.inf),
-        shards=np.where(f["attention_dp"] > 0, n_gpus, shards),
+        ranks=np.where(in_ranks, n_gpus, 1.0),
+        shards=shards,
+        reread=1.0 + theta["gqa_reread_frac"] * (sharing - 1.0),
         room_frac=room / f["memory_bytes"],
         cache_room=np.maximum(room, 0.02 * f["memory_bytes"]),
         # Sequences of an online engine are admitted while they are short and at different ages.
         held=np.where(f["static"] > 0, 1.0, theta["kv_output_frac"]),
         log_missed=_log_missed(f),
-        twice_active=2.0 * active,
+        dense_token_s=2.0 * active_dense / n_gpus / f["flops"],
+        expert_token_s=2.0 * active_routed / n_gpus / f["flops"] / theta["expert_compute_eff"],
         twice_layers=2.0 * layers,
         per_layer_s=theta["layer_overhead_s"]
         * (layers + theta["moe_layer_frac"] * f["moe_layers"]),
@@ -218,41 +236,41 @@ def evaluate(frame: Frame, log_theta: NDArray[np.float64]) -> Physics:
     # One decoding step of the batch.
     share = _expert_share(f, batch, arms.log_missed)
     read = np.minimum(share * theta["moe_read_frac"], 1.0)
-    moved = arms.dense + arms.routed * read / theta["moe_weight_eff"]
-    t_weights = moved / n_gpus / f["bandwidth"] / theta["weight_bandwidth_eff"]
-    t_compute = arms.twice_active * batch / n_gpus / f["flops"] / theta["decode_compute_eff"]
-    t_kv = batch * cache_bytes(mean_context) / arms.shards / f["bandwidth"] / arms.kv_eff
+    moved = arms.dense_gpu + arms.routed * read / theta["moe_weight_eff"] / n_gpus
+    t_weights = moved / f["bandwidth"] / theta["weight_bandwidth_eff"]
+    t_compute = batch * (arms.dense_token_s / theta["decode_compute_eff"] + arms.expert_token_s)
+    t_cache = batch * cache_bytes(mean_context) / arms.shards / f["bandwidth"] / arms.kv_eff
+    t_kv = t_cache * arms.reread
 
     def allreduce(tokens: NDArray[np.float64]) -> NDArray[np.float64]:
         volume = arms.ring * tokens * f["hidden"] * 2.0 / arms.link / theta["link_bandwidth_eff"]
         return np.asarray(arms.twice_layers * (arms.latency_s + volume))
 
-    t_link = allreduce(batch)
-    t_host = theta["step_overhead_s"] + batch * theta["sequence_overhead_s"]
-    t_host = t_host * f["host_factor"]
+    turns = batch / arms.ranks
+    t_link = allreduce(turns)
+    t_host = (theta["step_overhead_s"] + turns * theta["sequence_overhead_s"]) * f["host_factor"]
     step = np.sqrt(t_weights**2 + t_compute**2) + t_kv + per_layer + t_host + t_link
 
     # Prefill of one request (the vision or cross-attention parts are in the active parameters).
-    flop = arms.twice_active * isl + arms.twice_layers * f["hidden"] * isl**2
-    t_prefill = flop / n_gpus / f["flops"] / theta["prefill_compute_eff"]
-    prefill = t_prefill + allreduce(isl) + theta["prefill_overhead_s"]
-    prefill = prefill + f["media"] * theta["media_overhead_s"]
+    t_attention = arms.twice_layers * f["hidden"] * isl**2 / n_gpus / f["flops"]
+    t_dense = (arms.dense_token_s * isl + t_attention) / theta["prefill_compute_eff"]
+    t_prefill = t_dense + arms.expert_token_s * isl
+    fixed = theta["prefill_overhead_s"]
+    prefill = t_prefill + allreduce(isl) + fixed + f["media"] * theta["media_overhead_s"]
 
     # Cycle of the closed loop or of the static batch: every request decodes and prefills once.
-    static = arms.static
     decode = osl * step
-    prefills = batch * (prefill - theta["prefill_overhead_s"]) + np.where(
-        static, theta["prefill_overhead_s"], batch * theta["prefill_overhead_s"]
-    )
+    starts = np.where(arms.static, 1.0, turns) * fixed
+    prefills = batch * t_prefill + turns * (prefill - t_prefill - fixed) + starts
     cycle = decode + prefills
     log_out = np.log(batch) + np.log(osl) - np.log(cycle)
     waves = np.maximum(pressure - 1.0, 0.0)
     first = theta["ttft_overhead_s"] + prefill + step
-    ahead = np.where(static, 1.0, theta["ttft_queue_frac"]) * (batch - 1.0)
-    ttft = first + ahead * (prefill - theta["prefill_overhead_s"])
-    ttft = ttft + theta["kv_wait_frac"] * waves * cycle
+    ahead = np.where(arms.static, 1.0, theta["ttft_queue_frac"]) * np.maximum(turns - 1.0, 0.0)
+    queue = ahead * (prefill - fixed)
+    ttft = first + queue + theta["kv_wait_frac"] * waves * cycle
 
-    busy_memory = (t_weights + t_kv) / step
+    busy_memory = (t_weights + t_cache) / step
     busy_compute = (t_compute * osl + t_prefill * batch) / cycle
     load = (
         theta["idle_power_frac"]
@@ -270,7 +288,7 @@ def evaluate(frame: Frame, log_theta: NDArray[np.float64]) -> Physics:
         "ttft_p50_s": _log(ttft),
         "itl_p50_s": _log(step),
         "tpot_p50_s": _log(
-            np.where(static, step, step + theta["tpot_prefill_frac"] * prefills / osl)
+            np.where(arms.static, step, step + theta["tpot_prefill_frac"] * prefills / osl)
         ),
         "cold_start_s": arms.log_cold,
         "kv_cache_peak_frac": _log(occupancy),

@@ -25,10 +25,14 @@ _SOFTWARE = tuple(p.name for p in PARAMETERS if not p.name.endswith("_power_frac
 _HARDWARE = (
     "weight_bandwidth_eff", "kv_bandwidth_eff", "decode_compute_eff", "prefill_compute_eff",
     "layer_overhead_s", "sequence_overhead_s", "allreduce_latency_s", "link_bandwidth_eff",
-    "idle_power_frac", "memory_power_frac", "compute_power_frac",
+    "idle_power_frac", "memory_power_frac", "compute_power_frac", "expert_compute_eff",
+    "gqa_reread_frac",
 )  # fmt: skip
 _SPREAD = np.array([p.spread for p in PARAMETERS])
-_KERNEL = ("weight_bandwidth_eff", "decode_compute_eff", "prefill_compute_eff", "layer_overhead_s")
+_KERNEL = (
+    "weight_bandwidth_eff", "decode_compute_eff", "prefill_compute_eff", "expert_compute_eff",
+    "layer_overhead_s",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

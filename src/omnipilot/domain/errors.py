@@ -63,3 +63,7 @@ class StateError(OmniPilotError):
 
 class BundleError(StateError):
     """A model bundle that is missing, damaged or of another version."""
+
+
+class OlderBundleError(BundleError):
+    """A whole bundle of a version of the program whose cost model had other parts."""

@@ -172,11 +172,8 @@ def replay(
                 },
                 **_told(took),
                 "falsified": {
-                    kind: _falsified(timeline, data_of, before, base, t)
-                    for kind, data_of in (
-                        ("scaled", scaled(timeline, t)),
-                        ("swapped", swapped(timeline, t, catalog)),
-                    )
+                    kind: _falsified(timeline, false, before, base, t)
+                    for kind, false in falsified(timeline, t, catalog).items()
                 },
             }
         )
@@ -192,7 +189,7 @@ def replay(
         "rejections": sum(not p["promoted"] for p in periods),
         "alarms": sum(bool(p["alarms"]) for p in periods),
         "held_rows": periods[-1]["held_rows"] if periods else 0,
-        "falsified_months": 2 * len(periods),
+        "falsified_months": sum(len(p["falsified"]) for p in periods),
         "falsified_noticed": sum(
             f["noticed_by"] != [] for p in periods for f in p["falsified"].values()
         ),
@@ -283,9 +280,17 @@ def _falsified(
     }
 
 
-def scaled(timeline: Timeline, t: int) -> TrainingSet:
-    """The rows with those of one period told ``SCALED_BY`` times as fast as they were."""
-    data, rows = timeline.dataset.data, timeline.period == t
+def falsified(timeline: Timeline, t: int, catalog: Catalog) -> dict[str, TrainingSet]:
+    """The rows with those of one period made false: their speeds, their GPU kinds, both."""
+    rows, exchanged = timeline.period == t, swapped(timeline, t, catalog)
+    return {
+        "scaled": scaled(timeline.dataset.data, rows), "swapped": exchanged,
+        "both": scaled(exchanged, rows),
+    }  # fmt: skip
+
+
+def scaled(data: TrainingSet, rows: NDArray[np.bool_]) -> TrainingSet:
+    """The data with some rows (n,) told ``SCALED_BY`` times as fast as they were."""
     labels = {}
     for name, label in data.labels.items():
         sign = 1.0 if name.endswith("per_s") else -1.0 if name.endswith("_s") else 0.0
