@@ -101,9 +101,11 @@ def test_probes_that_pay_are_planned_from_the_shipped_model(tmp_path: Path) -> N
     shipped = Site(tmp_path, False, lambda: 1_700_000_000.0)
     found = answer(shipped, "probe", hours=24, concurrency=1000)
     assert found["needed"] == bool(found["probes"])
-    assert found["utility_usd_with"] >= found["utility_usd_without"]
+    # Several together may pay where the first alone does not.
+    assert (found["utility_usd_with"] > found["utility_usd_without"]) == found["needed"]
     for planned in found["probes"]:
-        assert planned["value_usd"] > planned["cost_usd"] > 0
+        assert planned["value_usd"] >= 0.0
+        assert planned["cost_usd"] > 0.0
 
 
 def test_explain_names_terms_evidence_and_other_loads(site: Site) -> None:

@@ -261,7 +261,11 @@ def _body(data: bytes, _: Path) -> None:
     from pydantic import ValidationError  # noqa: PLC0415 - as the service
 
     from omnipilot.web import asking  # noqa: PLC0415 - same
+    from omnipilot.web.handlers import read_body  # noqa: PLC0415 - same
+    from omnipilot.web.problems import ProblemError  # noqa: PLC0415 - same
 
+    with contextlib.suppress(ProblemError):
+        read_body(asking.AdviseBody, data)
     for kind in (asking.AdviseBody, asking.ProbeBody, asking.FitsBody, asking.PredictBody):
         with contextlib.suppress(ValidationError):
             body = kind.model_validate_json(data)

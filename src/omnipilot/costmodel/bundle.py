@@ -142,19 +142,15 @@ def _read_document(path: Path) -> dict[str, Any]:
         ) from error
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{path} is not valid JSON: restore it or fit again") from error
-    if not isinstance(document, dict):
-        raise BundleError(f"{path} holds no bundle: restore it or fit again")
-    form = document.get("format")
+    form = document.get("format") if isinstance(document, dict) else None
     if isinstance(form, int) and 0 < form < FORMAT_VERSION:
         raise OlderBundleError(
             f"{path} was fitted by an earlier version of OmniPilot (format {form}, this one reads "
             f"{FORMAT_VERSION}): omnipilot fit fits the site's rows anew"
         )
     if form != FORMAT_VERSION:
-        raise BundleError(
-            f"{path} is of another bundle format than {FORMAT_VERSION}: fit again with this version"
-        )
-    return document
+        raise BundleError(f"{path} is of another bundle format: fit again with this version")
+    return dict(document)
 
 
 def _encode(model: FittedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

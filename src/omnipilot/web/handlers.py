@@ -83,13 +83,13 @@ async def advised(service: Service, text: bytes) -> bytes:
         ProblemError: the body is of another shape, or the answer took too long.
         OmniPilotError: the question cannot be answered.
     """
-    body = _asked(AdviseBody, text)
+    body = read_body(AdviseBody, text)
     snapshot = service.keeper.current
     question = question_of(body, snapshot)
     return await service.run(service.advice_json, snapshot, question, body.top)
 
 
-def _asked(form: type[Body], text: bytes) -> Body:
+def read_body(form: type[Body], text: bytes) -> Body:
     """A body, refused as the framework refuses those that handlers declare."""
     if not text:
         raise invalid([{"loc": ("body",), "msg": "Field required"}])
