@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 from dataclasses import FrozenInstanceError, field
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,15 @@ def message(call: Any) -> str:
 def test_a_frozen_class_does_what_that_of_the_standard_library_does(look: Any) -> None:
     assert look(OURS) == look(THEIRS)
     assert look(pair_of(frozen.dataclass)) == look(OURS)  # at its first call too
+
+
+def test_help_shows_the_arguments_before_anything_is_compiled() -> None:
+    ours, theirs = pair_of(frozen.dataclass), pair_of(dataclasses.dataclass)
+    before = vars(ours)["__init__"]
+    assert inspect.signature(ours) == inspect.signature(theirs)
+    assert vars(ours)["__init__"] is before
+    ours(1)
+    assert inspect.signature(ours) == inspect.signature(theirs)
 
 
 def test_a_method_is_compiled_when_first_called() -> None:

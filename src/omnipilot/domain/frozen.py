@@ -13,6 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    import inspect
     from collections.abc import Callable
     from dataclasses import dataclass
 else:
@@ -52,10 +53,22 @@ def _frozen(cls: type, *, eq: bool = True, slots: bool = False, **more: bool) ->
         if vars(cls).get(name) is None:
             later = _first_objects(made) if name == "__init__" else _at_first_call(made, name)
             setattr(made, name, later)
+            if name == "__init__":
+                made.__signature__ = _Signature()
     made.__setattr__, made.__delattr__ = _no_assignment, _no_deletion
     if slots:
         made.__getstate__, made.__setstate__ = _state, _restore
     return made
+
+
+class _Signature:
+    """What ``help`` and editors show of a class: the arguments that its ``__init__`` will take."""
+
+    def __get__(self, _: object, owner: type) -> inspect.Signature:
+        from inspect import signature  # noqa: PLC0415 - only who asks pays for it
+
+        found = signature(_compiled(owner, "__init__"))
+        return found.replace(parameters=list(found.parameters.values())[1:])
 
 
 def _at_first_call(owner: type, name: str) -> Callable[..., Any]:
