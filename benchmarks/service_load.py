@@ -4,8 +4,13 @@ Client and service share the machine. Every question is another one unless ``--r
 otherwise, so that no answer is kept from before:
 
     .venv/bin/python benchmarks/service_load.py --seconds 60 --top 10
+    .venv/bin/python benchmarks/service_load.py --seconds 60 --top 10 --rate 150
     .venv/bin/python benchmarks/service_load.py --seconds 60 --top 10 --lengths 9973
     .venv/bin/python benchmarks/service_load.py --requests 100000 --repeat 50 --top 10 --promote
+
+A connection asks again as soon as it has its answer, so that the next question waits for the last
+answer. With ``--rate`` questions are due at fixed times instead, whichever connection is free first
+asks each, and latency counts from when it was due: no wait is left out.
 
 The gauge is the time of a loop of pure Python: about 0.3 s on a calm core of a present server.
 """
@@ -24,7 +29,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from omnipilot.costmodel.bundle import base_model_path
 
@@ -32,8 +37,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MODEL = "Qwen/Qwen2.5-7B-Instruct"
-# Kinds and precisions of which 80 arms start for this model.
-GPUS = ("a100-40", "a100-80", "h100-80", "h200-141", "b200-180", "l40s-48", "a10g-24", "l4-24")
+# 80 arms start for this model: 12 of each of six GPU kinds, 4 of each of two slices.
+ARMS = 80
+GPUS = (
+    "a100-40", "a100-80", "h100-80", "h200-141", "b200-180", "l40s-48", "a100-80.mig-3g.40gb",
+    "h100-80.mig-3g.40gb",
+)  # fmt: skip
 PRECISIONS = ("bf16", "fp8", "gptq", "awq")
 
 
@@ -74,21 +83,29 @@ class Asked(NamedTuple):
 
 
 class Load:
-    """Closed loop of some connections over one stream of questions."""
+    """Some connections over one stream of questions.
 
-    def __init__(self, port: int, asked: Iterator[Asked]) -> None:
+    Args:
+        port: of the service.
+        asked: the questions.
+        rate_per_s: how often one is due; 0 asks as soon as a connection has its answer.
+    """
+
+    def __init__(self, port: int, asked: Iterator[Asked], rate_per_s: float = 0.0) -> None:
         self.port = port
         self.latencies_s: list[float] = []
+        self.by_worker: dict[bytes, int] = {}
         self.faults: list[str] = []
         self.versions: dict[str, int] = {}
         self.arms: set[int] = set()
         self._questions = asked
+        self._apart_s = 1.0 / rate_per_s if rate_per_s else 0.0
 
     async def run(self, connections: int, seconds: float, requests: int) -> float:
         """Ask until the time is over or the number is reached; seconds that it took."""
         self._until_s = time.perf_counter() + seconds if seconds else float("inf")
         self._left = requests or sys.maxsize
-        began = time.perf_counter()
+        began = self._due_s = time.perf_counter()
         await asyncio.gather(*(self._one() for _ in range(connections)))
         return time.perf_counter() - began
 
@@ -105,14 +122,19 @@ class Load:
     @property
     def is_over(self) -> bool:
         """Whether no more is to be asked."""
-        return self._left <= 0 or time.perf_counter() >= self._until_s
+        return self._left <= 0 or self._next_due_s() >= self._until_s
 
-    def next(self) -> Asked | None:
-        """The next question; None where no more is to be asked."""
+    def _next_due_s(self) -> float:
+        return self._due_s if self._apart_s else time.perf_counter()
+
+    def next(self) -> tuple[Asked, float] | None:
+        """The next question and when it is due; None where no more is to be asked."""
         if self.is_over:
             return None
         self._left -= 1
-        return next(self._questions)
+        due_s = self._next_due_s()
+        self._due_s = due_s + self._apart_s
+        return next(self._questions), due_s
 
     def answered(self, asked: Asked, head: bytes, body: bytes, took_s: float) -> None:
         """Check and count one answer that came as a whole."""
@@ -123,12 +145,22 @@ class Load:
         version = re.search(rb'"model_version":"(\w+)"', body)
         name = version[1].decode() if version else "?"
         self.versions[name] = self.versions.get(name, 0) + 1
+        # Each worker numbers its answers after a word of its own.
+        worker = re.search(rb"x-request-id: (\w+)\w{8}", head)
+        if worker:
+            self.by_worker[worker[1]] = self.by_worker.get(worker[1], 0) + 1
         if len(self.latencies_s) % 500 == 1:
-            self.arms.add(len(json.loads(body)["ranked"]))
+            self.arms.add(compared(json.loads(body)))
+
+
+def compared(answer: dict[str, Any]) -> int:
+    """How many arms started and were compared, told or not."""
+    found = re.match(r"best of (\d+)", answer["ranked"][0]["rationale"])
+    return int(found[1]) if found else 0
 
 
 class Caller(asyncio.Protocol):
-    """One connection: asks, waits for the whole answer, asks again.
+    """One connection: asks, waits for the whole answer, asks again when it is time.
 
     Args:
         load: gives the questions and takes the answers.
@@ -146,13 +178,22 @@ class Caller(asyncio.Protocol):
         self._ask()
 
     def _ask(self) -> None:
-        self._asked = self._load.next()
-        if self._asked is None:
+        following = self._load.next()
+        if following is None:
+            self._asked = None
             self._transport.close()
             return
+        self._asked, self._due_s = following
         self._received, self._length = bytearray(), 0
-        self._began_s = time.perf_counter()
-        self._transport.write(self._asked.request)
+        early_s = self._due_s - time.perf_counter()
+        if early_s > 0:
+            asyncio.get_running_loop().call_later(early_s, self._send)
+        else:
+            self._send()
+
+    def _send(self) -> None:
+        if self._asked is not None:
+            self._transport.write(self._asked.request)
 
     def data_received(self, data: bytes) -> None:
         """Take a part of an answer."""
@@ -165,7 +206,7 @@ class Caller(asyncio.Protocol):
             stated = re.search(rb"content-length: (\d+)", self._head)
             self._length = end + 4 + int(stated[1]) if stated else sys.maxsize
         if len(self._received) >= self._length and self._asked is not None:
-            took_s = time.perf_counter() - self._began_s
+            took_s = time.perf_counter() - self._due_s
             body = bytes(self._received[len(self._head) + 4 :])
             self._load.answered(self._asked, self._head, body, took_s)
             self._ask()
@@ -229,7 +270,7 @@ async def measured(args: argparse.Namespace, port: int, pid: int, home: Path) ->
     warm = Load(port, questions(args.repeat, args.top, args.lengths))
     await warm.run(4, 0, 40)
     await asyncio.sleep(0.5)  # until the workers know of one another that these have gone
-    load = Load(port, questions(args.repeat, args.top, args.lengths))
+    load = Load(port, questions(args.repeat, args.top, args.lengths), args.rate)
     memory_mib, busy_s = [resident_mib(pid)], processor_s(pid)
     client_s = time.process_time()
     watch = asyncio.create_task(_watch(pid, load, memory_mib))
@@ -245,11 +286,17 @@ async def measured(args: argparse.Namespace, port: int, pid: int, home: Path) ->
     def at(q: float) -> float:
         return 1e3 * ordered[min(int(q * len(ordered)), len(ordered) - 1)]
 
-    print(f"{len(ordered):,} requests in {took_s:.1f} s at {args.connections} connections")
-    print(f"{len(ordered) / took_s:.1f} requests/s; p50 {at(0.5):.1f} ms, p99 {at(0.99):.1f} ms")
+    asked = f"{args.rate:g} due a second" if args.rate else "asked again at once"
+    print(f"{len(ordered):,} requests in {took_s:.1f} s at {args.connections} connections, {asked}")
+    mean_ms = 1e3 * sum(ordered) / len(ordered)
+    print(
+        f"{len(ordered) / took_s:.1f} requests/s; p50 {at(0.5):.1f} ms, p99 {at(0.99):.1f} ms "
+        f"({at(0.99) / mean_ms:.2f} times the mean), longest {1e3 * ordered[-1]:.1f} ms"
+    )
+    print(f"answers by worker: {sorted(load.by_worker.values())}")
     print(f"processor time of the service: {1e3 * busy_s / len(ordered):.1f} ms a request")
     print(f"processor time of the client: {1e3 * client_s / len(ordered):.2f} ms a request")
-    print(f"arms that start: {sorted(load.arms)}; model versions: {load.versions}")
+    print(f"arms compared: {sorted(load.arms)}; model versions: {load.versions}")
     marks = [memory_mib[round(k * (len(memory_mib) - 1) / 10)] for k in range(11)]
     print(f"resident memory by tenths of the time: {', '.join(f'{m:.0f}' for m in marks)} MiB")
     print(f"faults: {len(load.faults)} {load.faults[:3]}; gauge after {gauge_s():.2f} s")
@@ -274,6 +321,7 @@ def main() -> int:
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=0.0)
     parser.add_argument("--requests", type=int, default=0)
+    parser.add_argument("--rate", type=float, default=0.0, help="questions due a second")
     parser.add_argument("--repeat", type=int, default=0, help="distinct questions; 0 for all")
     parser.add_argument("--lengths", type=int, default=0, help="context lengths in turn")
     parser.add_argument("--top", type=int, default=0, help="arms told in full; 0 for all")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from omnipilot.web import accepting
 from omnipilot.web.accepting import Acceptor, Shares
-from omnipilot.web.server import JoiningTransport
+from omnipilot.web.wire import JoiningTransport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

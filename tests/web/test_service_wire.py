@@ -136,6 +136,72 @@ def test_a_head_that_is_too_large_is_refused(port: int) -> None:
     assert answer == b"" or answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 431"))
 
 
+@pytest.mark.parametrize("header", [b"X: ", b"GET /"], ids=["header", "address"])
+@pytest.mark.parametrize("pieces", [5, 40])
+def test_a_head_that_is_too_large_is_refused_before_it_ends(
+    port: int, header: bytes, pieces: int
+) -> None:
+    began = b"GET / HTTP/1.1\r\nHost: localhost\r\n" * (header == b"X: ") + header
+    with socket.create_connection(("127.0.0.1", port), timeout=15) as connection:
+        connection.sendall(began)
+        answer = b""
+        try:
+            for _ in range(pieces):
+                connection.sendall(b"x" * (40_000 // pieces))
+                time.sleep(0.01)
+            answer = connection.recv(65536)
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+    assert answer == b"" or answer.startswith(b"HTTP/1.1 400")
+
+
+def test_a_head_that_is_nearly_too_large_is_answered(port: int) -> None:
+    filler = b"".join(b"x-%d: %s\r\n" % (i, b"y" * 1000) for i in range(15))
+    head = b"GET /ready HTTP/1.1\r\nHost: localhost\r\n" + filler + b"Connection: close\r\n\r\n"
+    assert len(head) > 15_000
+    assert talk(port, head).startswith(b"HTTP/1.1 200")
+    # The same in pieces, as a slow network brings it.
+    pieces = [head[i : i + 1000] for i in range(0, len(head), 1000)]
+    assert talk(port, *pieces, pause_s=0.01).startswith(b"HTTP/1.1 200")
+
+
+def test_requests_sent_at_once_are_answered_one_after_the_other(port: int) -> None:
+    body = (
+        b'{"model": "Qwen/Qwen2.5-7B-Instruct", "concurrency": 8, "context_tokens": 4096, '
+        b'"gpus": ["h100-80"], "top": 1}'
+    )
+    ask = (
+        b"POST /v1/advise HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    )
+    last = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    # Heads after bodies, and a body that is longer than a head may be: neither counts as the other.
+    padded = ask.replace(b"%d\r\n\r\n" % len(body), b"%d\r\n\r\n" % (len(body) + 30_000))
+    for first in (ask, padded + b" " * 30_000):
+        answer = talk(port, first + ask + last)
+        assert answer.count(b"HTTP/1.1 200") == 3
+        assert answer.endswith(b'{"status":"alive"}')
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        b"Content-Length: 5\r\nContent-Length: 6\r\n",
+        b"Content-Length: +5\r\n",
+        b"Transfer-Encoding: chunked, identity\r\n",
+        b"Content-Length : 5\r\n",
+        b"X: a\x00b\r\n",
+        b"X: a\r\n folded\r\n",
+    ],
+)
+def test_a_head_that_two_servers_could_read_differently_is_refused(port: int, lines: bytes) -> None:
+    head = b"POST /v1/advise HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    answer = talk(port, head + lines + b"\r\n5\r\nhello\r\n0\r\n\r\n", then_end=True)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.count(b"HTTP/1.1") == 1
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.one_of(

@@ -1,11 +1,18 @@
-"""Answers of the present snapshot, each worked out in a thread and kept while it holds."""
+"""Answers of the present snapshot, one after the other and kept while it holds.
+
+What takes long is worked out in a thread, so that the event loop goes on reading and sending.
+Advice that takes milliseconds is worked out by the loop itself, between reading and sending: a
+thread beside it would take the interpreter from it several times an answer, and it from the thread.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -29,6 +36,10 @@ Result = TypeVar("Result")
 # Advice answers in milliseconds, the rest may take seconds: a slow one must not hold up the quick.
 _WORKERS: Final = {"quick": 1, "slow": 1}
 _KEPT_ANSWERS: Final = 128
+# The event loop gives advice itself where advice of the same kind took no longer than this: so long
+# may everything else have to wait for its turn.
+_BRIEF_S: Final = 0.05
+_KEPT_TIMES: Final = 256
 
 
 @dataclass
@@ -52,6 +63,11 @@ class Service:
     clock: Callable[[], float]
     kept: Kept[object] = field(default_factory=lambda: Kept(_KEPT_ANSWERS))
     _pools: dict[str, ThreadPoolExecutor] = field(default_factory=dict)
+    # A lock is one event loop's; clients of tests bring their own.
+    _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = field(
+        default_factory=WeakKeyDictionary
+    )
+    _took_s: Kept[float] = field(default_factory=lambda: Kept(_KEPT_TIMES))
 
     async def run(self, work: Callable[..., Result], *args: object, slow: bool = False) -> Result:
         """Do blocking work in a thread.
@@ -64,9 +80,43 @@ class Service:
         try:
             return await asyncio.wait_for(future, self.limits.answer_s)
         except TimeoutError as error:
-            raise ProblemError(
-                "too-slow", f"no answer within {self.limits.answer_s:g} s: ask for less"
-            ) from error
+            raise self._too_slow() from error
+
+    async def advised(self, snapshot: Snapshot, question: Question, top: int | None) -> bytes:
+        """Advice as JSON, in the order of the questions; ``top`` arms of it, all where None.
+
+        Raises:
+            ProblemError: it took longer than an answer may.
+            OmniPilotError: the question cannot be answered.
+        """
+        found = self._kept_json(_json_key(snapshot, question, top))
+        if found is not None:
+            return found
+        turn = self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+        kind = (snapshot.loaded_s, top, *_kind(question))
+        try:
+            async with asyncio.timeout(self.limits.answer_s), turn:
+                took_s = self._took_s.get(kind)
+                if took_s is None or took_s > _BRIEF_S:
+                    return await self.run(self._timed, kind, snapshot, question, top)
+                # What was answered before goes out first, and what was asked meanwhile is read.
+                await asyncio.sleep(0)
+                return self._timed(kind, snapshot, question, top)
+        except TimeoutError as error:
+            raise self._too_slow() from error
+
+    def _timed(
+        self, kind: Hashable, snapshot: Snapshot, question: Question, top: int | None
+    ) -> bytes:
+        began_s = time.perf_counter()
+        answer = self.advice_json(snapshot, question, top)
+        self._took_s.put(kind, time.perf_counter() - began_s)
+        return answer
+
+    def _too_slow(self) -> ProblemError:
+        return ProblemError(
+            "too-slow", f"no answer within {self.limits.answer_s:g} s: ask for less"
+        )
 
     def close(self) -> None:
         """Let the threads go; what they work on is given up."""
@@ -92,14 +142,18 @@ class Service:
 
     def advice_json(self, snapshot: Snapshot, question: Question, top: int | None = None) -> bytes:
         """Advice as JSON, kept as such; ``top`` arms of it, all where None."""
-        key = ("json", snapshot.serial, top, *_key(question))
-        found = self.kept.get(key)
+        key = _json_key(snapshot, question, top)
+        found = self._kept_json(key)
         if found is None:
             advice = snapshot.advisor.advise(question, top=top)
             self._count(advice)
             found = msgspec.json.encode(advice_data(advice))
             self.kept.put(key, found)
-        else:
+        return found
+
+    def _kept_json(self, key: Hashable) -> bytes | None:
+        found = self.kept.get(key)
+        if found is not None:
             self.metrics.add("omnipilot_answers_cached_total")
         return found  # type: ignore[return-value]
 
@@ -127,6 +181,19 @@ def outcome_of(advice: Advice) -> tuple[str, str]:
     if abstention.fallback is None:
         return "nothing_fits", ""
     return "abstained", abstention.fallback.gpu_kind
+
+
+def _json_key(snapshot: Snapshot, question: Question, top: int | None) -> tuple[Hashable, ...]:
+    return ("json", snapshot.serial, top, *_key(question))
+
+
+def _kind(question: Question) -> tuple[Hashable, ...]:
+    """What of a question tells how long its answer takes: all but the load."""
+    request = question.request
+    return (
+        request.model_id, request.engine, request.engine_version, question.gpus,
+        question.precisions,
+    )  # fmt: skip
 
 
 def _key(question: Question) -> tuple[Hashable, ...]:

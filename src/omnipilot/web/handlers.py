@@ -86,7 +86,7 @@ async def advised(service: Service, text: bytes) -> bytes:
     body = read_body(AdviseBody, text)
     snapshot = service.keeper.current
     question = question_of(body, snapshot)
-    return await service.run(service.advice_json, snapshot, question, body.top)
+    return await service.advised(snapshot, question, body.top)
 
 
 def read_body(form: type[Body], text: bytes) -> Body:

@@ -9,10 +9,9 @@ import tempfile
 import time
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from omnipilot.domain.errors import StateError
 from omnipilot.domain.frozen import dataclass
@@ -26,10 +25,8 @@ from omnipilot.web.memory import settle_memory
 from omnipilot.web.metrics import Metrics
 from omnipilot.web.snapshot import Keeper
 from omnipilot.web.tokens import TokenFile
+from omnipilot.web.wire import GuardedProtocol
 from omnipilot.web.workers import run_workers
-
-if TYPE_CHECKING:
-    import asyncio
 
 __all__ = ["ServeOptions", "make_service", "serve"]
 
@@ -100,85 +97,6 @@ def host_names(options: ServeOptions) -> frozenset[str]:
     return frozenset((*_LOOPBACK_NAMES, options.host.lower(), *given)) if given else frozenset()
 
 
-class JoiningTransport:
-    """A transport that sends what one step of the event loop writes in one go.
-
-    The head and the body of an answer are written apart: two system calls, at each of which the
-    thread that works on the next answer may go first, and two waits at the caller's.
-
-    Args:
-        transport: that sends.
-        loop: the running one.
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._parts: list[bytes] = []
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all else is the transport's
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        """Send data at the end of this step."""
-        if not data:
-            return
-        if not self._parts:
-            self._loop.call_soon(self._flush)
-        self._parts.append(data)
-
-    def close(self) -> None:
-        """Send what was written, then close."""
-        self._flush()
-        self._transport.close()
-
-    def _flush(self) -> None:
-        parts, self._parts = self._parts, []
-        if parts:
-            self._transport.write(b"".join(parts))
-
-
-class GuardedProtocol(H11Protocol):
-    """HTTP/1.1 that hangs up on a caller who does not send a whole head in time."""
-
-    head_s = Limits().head_s
-    _head_timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - as uvicorn types it
-        """Start the clock of the first head."""
-        super().connection_made(JoiningTransport(transport, self.loop))  # type: ignore[arg-type]
-        self._head_timer = self.loop.call_later(self.head_s, self._hang_up)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock."""
-        self._stop_timer()
-        super().connection_lost(exc)
-
-    def handle_events(self) -> None:
-        """Stop the clock once a head is there."""
-        before = self.cycle
-        super().handle_events()
-        if self.cycle is not before:
-            self._stop_timer()
-
-    def data_received(self, data: bytes) -> None:
-        """Run the clock for the head of each later request too."""
-        idle = self.cycle is None or self.cycle.response_complete
-        if idle and self._head_timer is None:
-            self._head_timer = self.loop.call_later(self.head_s, self._hang_up)
-        super().data_received(data)
-
-    def _stop_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-
-    def _hang_up(self) -> None:
-        self._head_timer = None
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.close()
-
-
 def serve(options: ServeOptions) -> None:
     """Serve until told to stop.
 
@@ -235,9 +153,13 @@ def _config(service: Service, options: ServeOptions) -> uvicorn.Config:
     limits = options.limits
     return uvicorn.Config(
         make_app(service, host_names(options)),
-        http=type("Protocol", (GuardedProtocol,), {"head_s": limits.head_s}),
+        http=type(
+            "Protocol",
+            (GuardedProtocol,),
+            {"head_s": limits.head_s, "head_bytes": limits.head_bytes},
+        ),
         log_config=None, access_log=False, server_header=False, date_header=True,
-        h11_max_incomplete_event_size=limits.head_bytes, limit_concurrency=limits.connections,
+        limit_concurrency=limits.connections,
         timeout_keep_alive=30, timeout_graceful_shutdown=_GRACE_S, proxy_headers=False,
         lifespan="on", ws="none",
     )  # fmt: skip
