@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 MODEL = "Qwen/Qwen2.5-7B-Instruct"
 # 80 arms start for this model: 12 of each of six GPU kinds, 4 of each of two slices.
 ARMS = 80
+# Parts of a run by the number of requests, after each of which the memory is read.
+_WATCH_PARTS = 10
 GPUS = (
     "a100-40", "a100-80", "h100-80", "h200-141", "b200-180", "l40s-48", "a100-80.mig-3g.40gb",
     "h100-80.mig-3g.40gb",
@@ -273,7 +275,7 @@ async def measured(args: argparse.Namespace, port: int, pid: int, home: Path) ->
     load = Load(port, questions(args.repeat, args.top, args.lengths), args.rate)
     memory_mib, busy_s = [resident_mib(pid)], processor_s(pid)
     client_s = time.process_time()
-    watch = asyncio.create_task(_watch(pid, load, memory_mib))
+    watch = asyncio.create_task(_watch(pid, load, memory_mib, _WATCH_PARTS, args.requests))
     half = asyncio.create_task(_promote_later(home, args)) if args.promote else None
     took_s = await load.run(args.connections, args.seconds, args.requests)
     watch.cancel()
@@ -297,18 +299,23 @@ async def measured(args: argparse.Namespace, port: int, pid: int, home: Path) ->
     print(f"processor time of the service: {1e3 * busy_s / len(ordered):.1f} ms a request")
     print(f"processor time of the client: {1e3 * client_s / len(ordered):.2f} ms a request")
     print(f"arms compared: {sorted(load.arms)}; model versions: {load.versions}")
-    marks = [memory_mib[round(k * (len(memory_mib) - 1) / 10)] for k in range(11)]
-    print(f"resident memory by tenths of the time: {', '.join(f'{m:.0f}' for m in marks)} MiB")
+    print(f"resident memory, even parts: {', '.join(f'{m:.0f}' for m in memory_mib)} MiB")
+    if load.arms != {ARMS}:
+        load.faults.append(f"not {ARMS} arms")
     print(f"faults: {len(load.faults)} {load.faults[:3]}; gauge after {gauge_s():.2f} s")
     return load
 
 
-async def _watch(pid: int, load: Load, memory_mib: list[float]) -> None:
-    """Note the memory every second, once there are answers."""
-    while True:
-        await asyncio.sleep(1.0)
-        if load.latencies_s:
-            memory_mib.append(resident_mib(pid))
+async def _watch(pid: int, load: Load, memory_mib: list[float], parts: int, requests: int) -> None:
+    """Note the memory after each part of the requests; in a run by the clock only at its ends.
+
+    It takes some 35 ms, in which no answer is read: ten of them are nothing in a long run and are
+    more than a hundredth of a short one.
+    """
+    for part in range(1, parts if requests else 0):
+        while len(load.latencies_s) * parts < requests * part:  # noqa: ASYNC110 - seldom looked at
+            await asyncio.sleep(0.1)
+        memory_mib.append(resident_mib(pid))
 
 
 async def _promote_later(home: Path, args: argparse.Namespace) -> None:

@@ -43,7 +43,9 @@ def advise(advisor: Advisor, question: Question, top: int | None = None) -> Advi
         question.request.model_id, question.model_config, allow_fetch=question.allow_fetch
     )
     engine = engine_name(question.request.engine)
-    request = replace(question.request, model_id=model.model_id, engine=engine)
+    request = question.request
+    if (request.model_id, request.engine) != (model.model_id, engine):
+        request = replace(request, model_id=model.model_id, engine=engine)
     site = advisor.settings
     outlook = Outlook(advisor.cluster(question), request, site.launch_success_prob)
     gpus = _gpus(advisor, question, outlook)
@@ -196,7 +198,8 @@ def _economics(advisor: Advisor, question: Question, request: ServingRequest) ->
         tpot_limit_s=request.slo.tpot_p50_s,
     )
     said = {name: getattr(question, name) for name in _OVERRIDES}
-    return replace(economics, **{name: v for name, v in said.items() if v is not None})
+    known = {name: v for name, v in said.items() if v is not None}
+    return replace(economics, **known) if known else economics
 
 
 def _assumptions(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.advisor.kept import Kept
 from omnipilot.catalog import Catalog
-from omnipilot.settings import Settings, check_home, default_home
+from omnipilot.settings import LOG_NAME, Settings, check_home, default_home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from omnipilot.advisor.arm_sheet import ArmSheet
     from omnipilot.advisor.cluster_now import ClusterNow
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # as the cost model sees them (1 MiB with what it keeps beside them).
 MOST_SHEETS: Final = 128
 MOST_GROUPS: Final = 32
+MOST_MODELS: Final = 256
 
 
 class Advisor:
@@ -46,6 +47,8 @@ class Advisor:
         self._cluster: tuple[object, ClusterNow] | None = None
         self.sheets: Kept[ArmSheet] = Kept(MOST_SHEETS)
         self.groups: Kept[ScenarioGroup] = Kept(MOST_GROUPS)
+        self._models: Kept[ModelArch] = Kept(MOST_MODELS)
+        self.log_path = home / LOG_NAME
 
     @classmethod
     def open(cls, home: Path | None = None) -> Advisor:
@@ -97,7 +100,7 @@ class Advisor:
     def resolve_model(
         self, model_id: str, config: Path | None = None, *, allow_fetch: bool = False
     ) -> ModelArch:
-        """Find a model's structure.
+        """Find a model's structure; a name once for all, a path whenever it is asked for.
 
         Args:
             model_id: Hugging Face id, or another spelling of it.
@@ -108,7 +111,14 @@ class Advisor:
             UnknownNameError: no such model and no config.
             BadInputError: a config that cannot be read.
         """
-        return self.catalog.model(model_id, config, allow_fetch=allow_fetch)
+        if config is not None or allow_fetch:
+            return self.catalog.model(model_id, config, allow_fetch=allow_fetch)
+        found = self._models.get(model_id)
+        if found is None:
+            found = self.catalog.model(model_id)
+            if not _may_be_path(model_id):
+                self._models.put(model_id, found)
+        return found
 
     def cluster(self, question: Question) -> ClusterNow:
         """What is known of the cluster at the time of a question; read once for all alike.
@@ -211,3 +221,10 @@ class Advisor:
         from omnipilot.store import Store, stats  # noqa: PLC0415 - only used here
 
         return stats(Store(self.home))
+
+
+def _may_be_path(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):
+        return False

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.domain import UsageError
 from omnipilot.domain.frozen import dataclass
-from omnipilot.settings import LOG_NAME
 
 if TYPE_CHECKING:
     from omnipilot.advisor.advisor import Advisor
@@ -53,7 +53,8 @@ def site_runs(advisor: Advisor, model: ModelArch) -> tuple[SiteRuns, ...]:
     Raises:
         StateError: the store cannot be read.
     """
-    if not (advisor.home / LOG_NAME).exists():
+    # Unlike a look by stat it says no without an exception.
+    if not os.access(advisor.log_path, os.F_OK):
         return ()
     from omnipilot.domain import InferenceRun  # noqa: PLC0415 - most sites ask without rows
     from omnipilot.store import ReadTally, Store  # noqa: PLC0415 - same

@@ -152,9 +152,11 @@ class BlockMean:
                 out[rows] += added
             if nearness is not None:
                 covariance, factors, kind = nearness[k]
-                total = covariance[kind]
+                total = covariance.take(kind, axis=0)
                 for factor, correlation in zip(factors, correlations, strict=True):
-                    total += factor[kind] * correlation
+                    part = factor.take(kind, axis=0)
+                    part *= correlation
+                    total += part
                 most[rows] = total.max(axis=1)
         return out, most
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from omnipilot.domain import UsageError
 from omnipilot.domain.frozen import dataclass
@@ -62,11 +63,16 @@ class Economics:
 
 def for_request(economics: Economics, request: ServingRequest) -> Economics:
     """Economics with the request's hours, and its limits where it sets any."""
+    ttft_limit_s = request.slo.ttft_p50_s or economics.ttft_limit_s
+    tpot_limit_s = request.slo.tpot_p50_s or economics.tpot_limit_s
+    wanted = (request.duration_h, ttft_limit_s, tpot_limit_s)
+    if wanted == (economics.duration_h, economics.ttft_limit_s, economics.tpot_limit_s):
+        return economics
     return replace(
         economics,
         duration_h=request.duration_h,
-        ttft_limit_s=request.slo.ttft_p50_s or economics.ttft_limit_s,
-        tpot_limit_s=request.slo.tpot_p50_s or economics.tpot_limit_s,
+        ttft_limit_s=ttft_limit_s,
+        tpot_limit_s=tpot_limit_s,
     )
 
 
@@ -101,9 +107,28 @@ class ArmCosts:
 
     ``wait_h`` is the expected queue wait in hours, ``launch_success`` the probability that one
     launch comes up.
+
+    Raises:
+        ValueError: a value that is not finite or outside its range.
     """
 
     n_gpus: npt.NDArray[np.float64]
     price_usd_per_gpu_h: npt.NDArray[np.float64]
     wait_h: npt.NDArray[np.float64]
     launch_success: npt.NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        for name, low, high in _COST_RANGES:
+            values = getattr(self, name)
+            # Neither comparison is true of a NaN.
+            if not ((values >= low).all() and (values <= min(high, _LARGEST)).all()):
+                raise ValueError(f"{name} must be finite and within [{low:g}, {high:g}]")
+
+
+_LARGEST: Final = sys.float_info.max
+_COST_RANGES: Final = (
+    ("n_gpus", 1.0, math.inf),
+    ("price_usd_per_gpu_h", 0.0, math.inf),
+    ("wait_h", 0.0, math.inf),
+    ("launch_success", 0.0, 1.0),
+)
