@@ -18,12 +18,14 @@ import pytest
 from omnipilot.advisor import Advisor
 from omnipilot.advisor import learning_models as use
 from omnipilot.advisor.learning import FitOptions, fit_site
+from omnipilot.advisor.learning_data import alarm_note
 from omnipilot.catalog.scenario import ScenarioBuilder
 from omnipilot.costmodel.bundle import base_model_path, load_bundle
 from omnipilot.costmodel.frame import build_frame
 from omnipilot.domain.arm import StackFingerprint
 from omnipilot.domain.errors import OmniPilotError, StateError, UsageError
 from omnipilot.domain.rows import InferenceRun
+from omnipilot.learn.drift import EXCHANGED, Stream
 from omnipilot.learn.registry import Registry
 from omnipilot.store import Store
 
@@ -211,6 +213,7 @@ def test_health_is_quiet_about_expected_rows_and_names_drifted_ones(home: Path) 
     quiet = use.health(Advisor(home))
     assert quiet.new_rows == 16
     assert quiet.alarms == []
+    assert [s.level for s in quiet.streams if s.kind == EXCHANGED] == ["a100-80 and h100-80"]
     assert any("omnipilot fit learns from them" in note for note in quiet.notes)
     faster = [
         replace(r, n_gpus=n, stack=StackFingerprint(engine_version="0.12.0"),
@@ -224,6 +227,19 @@ def test_health_is_quiet_about_expected_rows_and_names_drifted_ones(home: Path) 
     assert "Measure again" in found.notes[0]
     assert found.engines == {"vllm": "0.12.0"}
     assert json.dumps(found.data(), allow_nan=False, default=str)
+
+
+def test_an_alarm_of_exchanged_kinds_says_to_check_what_the_runs_state() -> None:
+    about: dict[str, Any] = {
+        "head": "throughput", "rows": 1200, "arms": 9, "above": 0.1, "below": 0.1, "ratio": 1.1,
+        "wealth": 1e6, "limit": 300.0, "again": ("a", "b"),
+    }  # fmt: skip
+    both = alarm_note(Stream(kind=EXCHANGED, level="a100-80 and h100-80", **about))
+    assert both.startswith("throughput of a100-80 and h100-80: the 1,200 new runs fall as if")
+    assert "Check the GPU that they state, first of: a; b" in both
+    assert "models withhold" in both
+    one = alarm_note(Stream(kind="GPU kind", level="h100-80", **about))
+    assert "Measure again: a; b" in one
 
 
 def test_widths_alone_keep_every_median(home: Path) -> None:
@@ -327,6 +343,7 @@ import sys, time
 from pathlib import Path
 from omnipilot.advisor import Advisor
 from omnipilot.advisor.learning import FitOptions, fit_site
+from omnipilot.advisor.learning_data import alarm_note
 print("ready", flush=True)
 fit_site(Advisor(Path(sys.argv[1])), FitOptions({}), now_s=1.7e9)
 print("done", flush=True)

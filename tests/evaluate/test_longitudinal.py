@@ -101,7 +101,8 @@ def test_the_real_table_is_read_with_its_corrected_gpu_counts(shared_dir: Path) 
 def test_falsified_months_change_that_month_alone(timeline: Timeline) -> None:
     data, now = timeline.dataset.data, timeline.period == 1
     name, true = "output_tokens_per_s", data.frame.category("gpu_kind")
-    made = falsified(timeline, 1, CATALOG)
+    told = falsified(timeline.told(CATALOG), now, CATALOG)
+    made = {way: one.data for way, one in told.items()}
     assert list(made) == ["scaled", "swapped", "both"]
     for way in ("scaled", "both"):
         step = made[way].labels[name] - data.labels[name]

@@ -11,6 +11,7 @@ import omnipilot
 from omnipilot.advisor.answer_data import plain
 from omnipilot.advisor.learning_data import FitReport, figures_data
 from omnipilot.advisor.site_dataset import site_prices
+from omnipilot.catalog.scenario import ScenarioBuilder
 from omnipilot.costmodel.bundle import base_model_path, load_bundle
 from omnipilot.domain.errors import OlderBundleError, UsageError
 from omnipilot.domain.frozen import dataclass
@@ -18,6 +19,7 @@ from omnipilot.evaluate.decision_cells import Forecast, build_cells
 from omnipilot.evaluate.decisions import OperatingPoint, choose, outcomes
 from omnipilot.learn.cycle import Incumbent, Turn, turn
 from omnipilot.learn.drift import watch
+from omnipilot.learn.exchanged import exchanged, relabeller
 from omnipilot.learn.gate import Verdict, judge_cards
 from omnipilot.learn.local_fit import Recipe, answer
 from omnipilot.learn.local_rows import local_set, stored_runs
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
     from omnipilot.advisor.advisor import Advisor
     from omnipilot.costmodel.fitted import FittedModel
+    from omnipilot.domain.scenario import Scenario
+    from omnipilot.learn.dataset import Dataset
     from omnipilot.learn.drift import Stream
     from omnipilot.learn.gate import Regret
     from omnipilot.learn.ledger import Entry
@@ -258,10 +262,15 @@ def _turn(
 
     took = turn(
         rows.data, incumbent, now.base, rows.weight, rng=np.random.default_rng(0), regret=regret,
-        accept=options.accept, widths_only=options.widths_only,
-        base_rows=int(now.base_card["rows"]), progress=progress,
+        relabel=relabeller(_scenarios(advisor, dataset)), accept=options.accept,
+        widths_only=options.widths_only, base_rows=int(now.base_card["rows"]), progress=progress,
     )  # fmt: skip
     return took, incumbent.seen
+
+
+def _scenarios(advisor: Advisor, dataset: Dataset) -> list[Scenario]:
+    builder = ScenarioBuilder(advisor.catalog)
+    return [builder.scenario(run) for run in dataset.runs]
 
 
 def _incumbent(now: Standing, rows: LocalSet, entries: list[Entry]) -> Incumbent:
@@ -371,7 +380,7 @@ def _facts(
 def new_row_streams(
     advisor: Advisor, registry: Registry
 ) -> tuple[Standing, LocalSet, tuple[Stream, ...], int]:
-    """Hold rows that the answering model has not seen against its intervals.
+    """Hold rows that the answering model has not seen against its predictions.
 
     Returns:
         The model, the site's rows, the streams, and how many rows are new.
@@ -386,4 +395,5 @@ def new_row_streams(
         return now, rows, (), 0
     model = registry.load(now.pointer)[0] if now.pointer else now.base
     part = rows.data.take(at)
-    return now, rows, watch(part.frame, answer(model, part)), len(at)
+    claim = exchanged(model, rows.data, at, relabeller(_scenarios(advisor, rows.dataset)))
+    return now, rows, watch(part.frame, answer(model, part), claim=claim), len(at)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from omnipilot.domain.frozen import dataclass
+from omnipilot.learn.drift import EXCHANGED
 from omnipilot.learn.gate import figures
 
 if TYPE_CHECKING:
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
     from omnipilot.learn.local_fit import Answered
     from omnipilot.learn.retirement import StackGroup
 
-__all__ = ["FitReport", "Health", "ModelEntry", "criteria_data", "figures_data", "stream_data"]
+__all__ = [
+    "FitReport", "Health", "ModelEntry", "alarm_note", "criteria_data", "figures_data",
+    "stream_data",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +156,23 @@ def criteria_data(verdict: Verdict) -> list[dict[str, Any]]:
 def stream_data(stream: Stream) -> dict[str, Any]:
     """One stream of the drift watch."""
     return {**asdict(stream), "alarm": stream.alarm}
+
+
+def alarm_note(stream: Stream) -> str:
+    """What an alarm means and what to do about it, in a sentence or two."""
+    again = "; ".join(stream.again)
+    if stream.kind == EXCHANGED:
+        return (
+            f"{stream.head} of {stream.level}: the {stream.rows:,} new runs fall as if the two GPU "
+            "kinds had been taken for one another. Check the GPU that they state, first of: "
+            f"{again}; "
+            "omnipilot models withhold VERSION takes the runs of a fit out of further ones"
+        )
+    return (
+        f"{stream.head} of {stream.level or 'all new rows'} ({stream.kind}): {stream.above:.0%} "
+        f"above and {stream.below:.0%} below an interval that should hold 80 %, measured "
+        f"{stream.ratio:.2f} times the prediction. Measure again: {again}"
+    )
 
 
 def figures_data(answers: Mapping[str, Answered]) -> dict[str, HeadFigures]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from omnipilot.advisor.learning import new_row_streams
-from omnipilot.advisor.learning_data import Health, ModelEntry
+from omnipilot.advisor.learning_data import Health, ModelEntry, alarm_note
 from omnipilot.costmodel.bundle import base_model_path, load_bundle
 from omnipilot.domain.errors import OlderBundleError, UsageError
 from omnipilot.learn.drift import FALSE_ALARM_RATE
@@ -245,13 +245,7 @@ def health(advisor: Advisor) -> Health:
     registry = Registry(advisor.home)
     registry.ledger.entries()
     now, rows, streams, n_new = new_row_streams(advisor, registry)
-    notes = [
-        f"{s.head} of {s.level or 'all new rows'} ({s.kind}): {s.above:.0%} above and "
-        f"{s.below:.0%} below an interval that should hold 80 %, measured {s.ratio:.2f} times the "
-        f"prediction. Measure again: {'; '.join(s.again)}"
-        for s in streams
-        if s.alarm
-    ][:_MOST_NOTES]
+    notes = [alarm_note(s) for s in streams if s.alarm][:_MOST_NOTES]
     if n_new:
         notes.append(
             f"{n_new:,} runs are newer than the model: omnipilot fit learns from them"

@@ -154,12 +154,14 @@ def _headline(report: FitReport) -> str:
 
 
 def _emit(report: FitReport) -> None:
-    from omnipilot.cli import output  # noqa: PLC0415 - keeps --help quick
+    from omnipilot.advisor.learning_data import alarm_note  # noqa: PLC0415 - keeps --help quick
+    from omnipilot.cli import output  # noqa: PLC0415 - same
     from omnipilot.cli.learning_tables import (  # noqa: PLC0415 - same
         emit_criteria,
         emit_stacks,
         emit_streams,
     )
+    from omnipilot.learn.drift import EXCHANGED  # noqa: PLC0415 - same
 
     click.echo(_headline(report))
     parts = [f"{report.rows:,} runs of the site"]
@@ -184,3 +186,4 @@ def _emit(report: FitReport) -> None:
     if alarms:
         output.emit_heading("Drift: new rows that the model before did not expect")
         emit_streams(alarms)
+        output.emit_lines(alarm_note(s) for s in alarms if s.kind == EXCHANGED)

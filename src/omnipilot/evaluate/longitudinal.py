@@ -23,6 +23,7 @@ from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.rows import InferenceRun
 from omnipilot.learn.cycle import Incumbent, turn
 from omnipilot.learn.dataset import as_meant, build_dataset
+from omnipilot.learn.exchanged import relabeller
 from omnipilot.learn.gate import figures
 from omnipilot.learn.local_fit import DECISION_HEAD, Answered, Recipe, answer
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from omnipilot.catalog import Catalog
     from omnipilot.costmodel.fit import TrainingSet
     from omnipilot.costmodel.fitted import FittedModel
+    from omnipilot.domain.scenario import Scenario
     from omnipilot.learn.cycle import Turn
     from omnipilot.learn.dataset import Dataset
 
@@ -50,6 +52,14 @@ _MONTH_CHARS: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """Rows as somebody tells them: as arrays, and as the scenarios behind them."""
+
+    data: TrainingSet
+    scenarios: tuple[Scenario, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Timeline:
     """Dated rows of one source.
 
@@ -61,6 +71,12 @@ class Timeline:
     period: NDArray[np.int64]
     names: tuple[str, ...]
     undated: int
+
+    def told(self, catalog: Catalog) -> Told:
+        """The rows as they were measured."""
+        builder = ScenarioBuilder(catalog)
+        scenarios = tuple(builder.scenario(run) for run in self.dataset.runs)
+        return Told(self.dataset.data, scenarios)
 
 
 def read_timeline(folder: Path, source: str, catalog: Catalog) -> Timeline:
@@ -146,7 +162,8 @@ def replay(
         catalog: facts, for falsified months.
         progress: told in words what is being done.
     """
-    data = timeline.dataset.data
+    true = timeline.told(catalog)
+    data = true.data
     n = data.frame.n
     never = answer(base, data)[DECISION_HEAD]
     incumbent = Incumbent(Recipe(base, np.zeros(n)), np.zeros(n, dtype=bool), 0, first=True)
@@ -159,7 +176,7 @@ def replay(
         _put(gated, incumbent.recipe, data, rows)
         _put(always, Recipe(base, past), data, rows)
         before = incumbent
-        took = _turn(data, incumbent, base, upto)
+        took = _turn(true, incumbent, base, upto)
         incumbent = _next(incumbent, took, upto)
         periods.append(
             {
@@ -173,7 +190,7 @@ def replay(
                 **_told(took),
                 "falsified": {
                     kind: _falsified(timeline, false, before, base, t)
-                    for kind, false in falsified(timeline, t, catalog).items()
+                    for kind, false in falsified(true, timeline.period == t, catalog).items()
                 },
             }
         )
@@ -200,15 +217,16 @@ def replay(
     }
 
 
-def _turn(
-    data: TrainingSet, incumbent: Incumbent, base: FittedModel, upto: NDArray[np.bool_]
-) -> Turn:
+def _turn(told: Told, incumbent: Incumbent, base: FittedModel, upto: NDArray[np.bool_]) -> Turn:
     """One turn of learning on the rows so far."""
     at = np.flatnonzero(upto)
     part = Incumbent(
         incumbent.recipe.take(at), incumbent.seen[at], incumbent.rows, incumbent.first,
     )  # fmt: skip
-    return turn(data.take(at), part, base, np.ones(len(at)), rng=np.random.default_rng(0))
+    return turn(
+        told.data.take(at), part, base, np.ones(len(at)), rng=np.random.default_rng(0),
+        relabel=relabeller([told.scenarios[i] for i in at.tolist()]),
+    )  # fmt: skip
 
 
 def _next(incumbent: Incumbent, took: Turn, upto: NDArray[np.bool_]) -> Incumbent:
@@ -257,11 +275,11 @@ def _told(took: Turn) -> dict[str, Any]:
 
 
 def _falsified(
-    timeline: Timeline, data: TrainingSet, incumbent: Incumbent, base: FittedModel, t: int
+    timeline: Timeline, told: Told, incumbent: Incumbent, base: FittedModel, t: int
 ) -> dict[str, Any]:
     """What one turn does about a month of false rows, and what they would have cost."""
     upto, new = timeline.period <= t, timeline.period == t
-    took = _turn(data, incumbent, base, upto)
+    took = _turn(told, incumbent, base, upto)
     held = took.held[new[upto]]
     noticed = [
         name
@@ -280,27 +298,26 @@ def _falsified(
     }
 
 
-def falsified(timeline: Timeline, t: int, catalog: Catalog) -> dict[str, TrainingSet]:
-    """The rows with those of one period made false: their speeds, their GPU kinds, both."""
-    rows, exchanged = timeline.period == t, swapped(timeline, t, catalog)
+def falsified(true: Told, rows: NDArray[np.bool_], catalog: Catalog) -> dict[str, Told]:
+    """Some rows (n,) told falsely: their speeds, their GPU kinds, both."""
+    exchanged = swapped(true, rows, catalog)
     return {
-        "scaled": scaled(timeline.dataset.data, rows), "swapped": exchanged,
-        "both": scaled(exchanged, rows),
+        "scaled": scaled(true, rows), "swapped": exchanged, "both": scaled(exchanged, rows),
     }  # fmt: skip
 
 
-def scaled(data: TrainingSet, rows: NDArray[np.bool_]) -> TrainingSet:
-    """The data with some rows (n,) told ``SCALED_BY`` times as fast as they were."""
+def scaled(told: Told, rows: NDArray[np.bool_]) -> Told:
+    """Some rows (n,) told ``SCALED_BY`` times as fast as they were."""
     labels = {}
-    for name, label in data.labels.items():
+    for name, label in told.data.labels.items():
         sign = 1.0 if name.endswith("per_s") else -1.0 if name.endswith("_s") else 0.0
         labels[name] = np.where(rows, label + sign * np.log(SCALED_BY), label)
-    return replace(data, labels=labels)
+    return replace(told, data=replace(told.data, labels=labels))
 
 
-def swapped(timeline: Timeline, t: int, catalog: Catalog) -> TrainingSet:
-    """The rows with the GPU kinds of one period exchanged, slower ones for faster ones."""
-    frame = timeline.dataset.data.frame
+def swapped(told: Told, rows: NDArray[np.bool_], catalog: Catalog) -> Told:
+    """Some rows (n,) with their GPU kinds exchanged, slower ones for faster ones."""
+    frame = told.data.frame
     bandwidth = {
         str(kind): float(frame["bandwidth"][frame.category("gpu_kind") == kind][0])
         for kind in np.unique(frame.category("gpu_kind"))
@@ -309,11 +326,9 @@ def swapped(timeline: Timeline, t: int, catalog: Catalog) -> TrainingSet:
     slow, fast = kinds[: len(kinds) // 2], kinds[len(kinds) // 2 :]
     other = {kind: fast[i] for i, kind in enumerate(slow)}
     other |= {kind: slow[i % len(slow)] for i, kind in enumerate(fast) if slow}
-    builder = ScenarioBuilder(catalog)
-    scenarios = [builder.scenario(run) for run in timeline.dataset.runs]
-    rows = np.flatnonzero(timeline.period == t)
-    for i in rows.tolist():
+    scenarios = list(told.scenarios)
+    for i in np.flatnonzero(rows).tolist():
         kind = other.get(scenarios[i].gpu.kind)
         if kind is not None:
             scenarios[i] = replace(scenarios[i], gpu=catalog.gpu(kind))
-    return replace(timeline.dataset.data, frame=build_frame(scenarios))
+    return Told(replace(told.data, frame=build_frame(scenarios)), tuple(scenarios))

@@ -13,6 +13,7 @@ import numpy as np
 
 from omnipilot.domain.frozen import dataclass
 from omnipilot.learn.drift import watch
+from omnipilot.learn.exchanged import exchanged
 from omnipilot.learn.gate import Comparison, Verdict, judge
 from omnipilot.learn.local_fit import DECISION_HEAD, Recipe, answer, cell_folds
 from omnipilot.learn.recalibrate import UNSCALED, Scale, adapted
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from omnipilot.costmodel.fit import TrainingSet
     from omnipilot.costmodel.fitted import FittedModel
     from omnipilot.learn.drift import Stream
+    from omnipilot.learn.exchanged import Relabel
     from omnipilot.learn.gate import Regret
     from omnipilot.learn.local_fit import Answered
 
@@ -136,6 +138,7 @@ def turn(
     *,
     rng: np.random.Generator,
     regret: Callable[[NDArray[np.bool_]], Regret] | None = None,
+    relabel: Relabel | None = None,
     accept: bool = False,
     widths_only: bool = False,
     base_rows: int = 0,
@@ -150,6 +153,7 @@ def turn(
         weight: what each row counts in the candidate (n,); 0 for retired rows.
         rng: draws the bootstrap.
         regret: of the judged rows (n,), what decisions on them cost; see the gate.
+        relabel: what rows would be on other GPU kinds; without it none are held to be exchanged.
         accept: learn from implausible rows too.
         widths_only: leave the incumbent's centres alone and adapt its interval widths.
         base_rows: rows that the candidate's base model was fitted on.
@@ -167,8 +171,10 @@ def turn(
     if len(fresh):
         progress("holding the new rows against what was predicted of them")
         part = data.take(fresh)
-        predicted = answer(incumbent.recipe.model(data), part)
-        drift = watch(part.frame, predicted)
+        model = incumbent.recipe.model(data)
+        predicted = answer(model, part)
+        claim = exchanged(model, data, fresh, relabel) if relabel is not None else None
+        drift = watch(part.frame, predicted, claim=claim)
         if not incumbent.recipe.is_base:  # the base model's own intervals are sized already
             for name, a in predicted.items():
                 rows = np.flatnonzero(a.usable)

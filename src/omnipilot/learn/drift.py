@@ -8,6 +8,7 @@ Conformal test martingales: Vovk et al. 2005; betting on means: Waudby-Smith and
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -23,16 +24,41 @@ if TYPE_CHECKING:
     from omnipilot.costmodel.frame import Frame
     from omnipilot.learn.local_fit import Answered
 
-__all__ = ["FALSE_ALARM_RATE", "Stream", "arms_of", "evidence", "limit_of", "watch"]
+__all__ = [
+    "EXCHANGED",
+    "FALSE_ALARM_RATE",
+    "Claim",
+    "Stream",
+    "arms_of",
+    "evidence",
+    "limit_of",
+    "watch",
+]
 
 FALSE_ALARM_RATE: Final = 0.01
 # Categories of a row by which the watch is split, with the words for them.
 STREAMS: Final[tuple[tuple[str, str], ...]] = (
     ("", "all rows"), ("gpu_kind", "GPU kind"), ("engine_release", "engine version"),
 )  # fmt: skip
+EXCHANGED: Final = "GPU kinds exchanged"
 _STAKES: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
 _TAIL: Final = (1.0 - NOMINAL_COVERAGE) / 2.0
 _WORST_ARMS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What another test than intervals says of some new rows (its wealth can reach any limit).
+
+    ``rows`` are positions among the new rows (n,); ``wealth`` is 1 at most in expectation where
+    nothing is wrong.
+    """
+
+    head: str
+    kind: str
+    level: str
+    rows: NDArray[np.int64]
+    wealth: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +67,7 @@ class Stream:
 
     Args:
         head: what was predicted.
-        kind: "all rows", "GPU kind" or "engine version".
+        kind: "all rows", "GPU kind", "engine version", or that of a claim.
         level: which one, "" for all rows.
         rows: new rows.
         arms: arms among them, each of which bet once.
@@ -104,7 +130,10 @@ def arms_of(frame: Frame) -> NDArray[np.str_]:
 
 
 def watch(
-    frame: Frame, answers: Mapping[str, Answered], alpha: float = FALSE_ALARM_RATE
+    frame: Frame,
+    answers: Mapping[str, Answered],
+    alpha: float = FALSE_ALARM_RATE,
+    claim: Claim | None = None,
 ) -> tuple[Stream, ...]:
     """Judge new rows by the intervals that were predicted of them.
 
@@ -112,6 +141,7 @@ def watch(
         frame: n new rows, oldest first.
         answers: by head, predicted without them.
         alpha: chance of any alarm where nothing has changed.
+        claim: a further stream, judged already.
 
     Returns:
         Every stream with a label, the strongest evidence first.
@@ -125,15 +155,32 @@ def watch(
             for level in np.unique(levels[known]):
                 rows = np.flatnonzero(known & (levels == level))
                 found.append((head, words, str(level) if category else "", rows))
-    limit = limit_of([len(set(arms[rows].tolist())) for *_, rows in found], alpha)
+    limit = limit_of(
+        [len(set(arms[rows].tolist())) for *_, rows in found], alpha, claim is not None
+    )
     streams = [
         _stream(head, words, level, rows, answers[head], arms, limit)
         for head, words, level, rows in found
     ]
+    if claim is not None:
+        streams.append(
+            replace(
+                _stream(
+                    claim.head,
+                    claim.kind,
+                    claim.level,
+                    claim.rows,
+                    answers[claim.head],
+                    arms,
+                    limit,
+                ),
+                wealth=claim.wealth,
+            )
+        )
     return tuple(sorted(streams, key=lambda s: (-s.wealth, s.head, s.kind, s.level)))
 
 
-def limit_of(arms: Sequence[int], alpha: float) -> float:
+def limit_of(arms: Sequence[int], alpha: float, claims: int = 0) -> float:
     """Wealth at which a stream alarms, so that all of them together keep the rate.
 
     The rate is shared out among the streams that could reach the limit at all (Tarone 1990): one of
@@ -142,13 +189,15 @@ def limit_of(arms: Sequence[int], alpha: float) -> float:
     Args:
         arms: arms of each stream, each of which bets once.
         alpha: chance of any alarm where nothing has changed.
+        claims: further streams, which can reach any limit.
 
     Example:
         >>> limit_of([20, 6, 2, 2], 0.01)
         200.0
     """
     most = [evidence(np.stack([np.ones(n), np.zeros(n)])) for n in arms]
-    shared = next(k for k in range(1, len(most) + 2) if sum(m >= k / alpha for m in most) <= k)
+    able = range(1, len(most) + claims + 2)
+    shared = next(k for k in able if claims + sum(m >= k / alpha for m in most) <= k)
     return shared / alpha
 
 
