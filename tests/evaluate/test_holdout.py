@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,7 @@ from omnipilot.domain.errors import UsageError
 from omnipilot.domain.rows import InferenceRun
 from omnipilot.evaluate import holdout
 from omnipilot.evaluate.heldout_report import report
-from omnipilot.evaluate.holdout import Holdout, fold_models, folds_of, hold_out
+from omnipilot.evaluate.holdout import ROWS, Holdout, fold_models, folds_of, hold_out
 from omnipilot.evaluate.probing import probe_curve
 from omnipilot.evaluate.rowsets import row_set
 from omnipilot.learn.dataset import Dataset, build_dataset, read_runs
@@ -35,16 +36,22 @@ def test_held_out_cells_of_real_rows_are_predicted_and_covered(
 ) -> None:
     pytest.importorskip("catboost", reason="training needs the extra 'fit'")
     # A bounded sample of the heavy evaluation: one source, fewer folds.
-    monkeypatch.setattr(fit, "DEFAULT_FOLDS", 3)
     monkeypatch.setitem(holdout.FOLDS, "cell", 3)
     question = Holdout(target="output_tokens_per_s", split="cell", sources=(SOURCE,))
-    figures = report(real, question, hold_out(real, question))
+    held = hold_out(real, question)
+    figures = report(real, question, held)
     assert figures["n"] == 483 + 4  # ok, and ok but for a few requests
     assert figures["mape"] < 0.10
     assert figures["r2_log"] > 0.97
     assert 0.70 < figures["coverage"] < 0.92
     assert figures["mape"] < figures["prior_alone"]["mape"]
     assert figures["excluded"]["not_ok"] > 0
+    # Rows left out alone have neighbours of the same cell: their errors promise too much.
+    easier = hold_out(real, replace(question, calibrated_on=ROWS))
+    assert easier.log[:, 1] == pytest.approx(held.log[:, 1])
+    assert np.mean(easier.log[:, 4] - easier.log[:, 3]) < 0.95 * np.mean(
+        held.log[:, 4] - held.log[:, 3]
+    )
 
 
 @pytest.mark.parametrize(

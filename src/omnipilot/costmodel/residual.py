@@ -26,6 +26,7 @@ from omnipilot.costmodel.kernel import (
     KernelPlaces,
     covariance,
 )
+from omnipilot.costmodel.left_out import left_out_means
 from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -89,48 +90,44 @@ class GaussianLayer:
             n_source: most inducing points of one source's block.
             rng: picks the inducing points.
         """
-        levels = KernelLevels.from_frame(frame)
-        inputs = levels.inputs(KernelPlaces.from_frame(frame, physics))
-        sources = frame.category("source")
-        members = {GLOBAL: np.arange(frame.n)}
-        members |= {str(s): np.flatnonzero(sources == s) for s in np.unique(sources) if s != GLOBAL}
-        chosen: dict[str, NDArray[np.int64]] = {}
-        factors: dict[str, NDArray[np.float32]] = {}
-        for name, rows in members.items():
-            terms = GLOBAL_TERMS if name == GLOBAL else SOURCE_TERMS
-            most = n_global if name == GLOBAL else n_source
-            mine = inputs.take(rows)
-            scales = hyper.scales(name)
+        design = _Design.of(frame, physics, hyper, n_global, n_source, rng)
+        return design.layer(design.solution(frame, residual, weight))
 
-            def columns(
-                index: NDArray[np.int64],
-                mine: KernelInputs = mine,
-                terms: tuple[int, ...] = terms,
-                scales: Scales = scales,
-            ) -> NDArray[np.float32]:
-                return covariance(mine.take(index), mine, scales.sd, scales.lengths, terms)
+    @classmethod
+    def fit_left_out(
+        cls,
+        frame: Frame,
+        physics: Physics,
+        residual: NDArray[np.float64],
+        weight: NDArray[np.float64],
+        hyper: Hyperparameters,
+        groups: NDArray[np.str_],
+        *,
+        n_global: int,
+        n_source: int,
+        rng: np.random.Generator,
+    ) -> tuple[GaussianLayer, NDArray[np.float64]]:
+        """The layer of :meth:`fit`, and what it says of each row without the row's group (n,).
 
-            variance = float(np.sum(scales.sd[list(terms)] ** 2))
-            picked, factor = pivoted_cholesky(
-                columns, len(rows), variance, min(most, len(rows)), rng
-            )
-            chosen[name], factors[name] = picked, factor
-        noise = hyper.noise(noise_groups(frame)) ** 2 / np.maximum(weight, 1e-6)
-        scale = np.ones(frame.n)
-        beta: dict[str, NDArray[np.float64]] = {}
-        for _ in range(REWEIGHTINGS + 1):
-            beta = _solve(factors, members, residual, scale / noise)
-            fitted = beta[GLOBAL] @ factors[GLOBAL]
-            for name, rows in members.items():
-                if name != GLOBAL:
-                    fitted[rows] += beta[name] @ factors[name]
-            scale = (STUDENT_DOF + 1.0) / (STUDENT_DOF + (residual - fitted) ** 2 / noise)
-        blocks = {}
-        for name, rows in members.items():
-            upper = factors[name][:, chosen[name]].astype(np.float64)
-            alpha = np.asarray(np.linalg.solve(upper, beta[name]), dtype=np.float64)
-            blocks[name] = Block(points=inputs.take(rows[chosen[name]]), alpha=alpha)
-        return cls(levels=levels, blocks=blocks, hyper=hyper)
+        Args:
+            frame: as for :meth:`fit`, like all that follow.
+            physics: their prior.
+            residual: log residuals (n,).
+            weight: row weights (n,).
+            hyper: standard deviations, length scales and noise.
+            groups: group of each row (n,), left out as a whole.
+            n_global: inducing points of the global block.
+            n_source: most inducing points of one source's block.
+            rng: picks the inducing points.
+        """
+        design = _Design.of(frame, physics, hyper, n_global, n_source, rng)
+        solution = design.solution(frame, residual, weight)
+        error = residual - design.fitted(solution.beta)
+        own = {name: rows for name, rows in design.members.items() if name != GLOBAL}
+        means = left_out_means(
+            design.factors[GLOBAL], design.factors, own, solution.precision, residual, error, groups
+        )
+        return design.layer(solution), means
 
     def predict(
         self, frame: Frame, places: KernelPlaces, *, similarity: bool = True
@@ -176,6 +173,100 @@ class GaussianLayer:
                 for name, block in self.blocks.items()
             })  # fmt: skip
         return self.ready
+
+
+@dataclass(frozen=True, slots=True)
+class _Solution:
+    """Coefficients of each block (m,), and the precision of the rows (n,) they were solved at."""
+
+    beta: dict[str, NDArray[np.float64]]
+    precision: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Design:
+    """Training rows as the blocks see them.
+
+    ``members`` are the rows of each block, ``chosen`` its inducing points among them, ``factors``
+    float32 (m, n_block) with the covariance of the block's rows ≈ FᵀF.
+    """
+
+    levels: KernelLevels
+    hyper: Hyperparameters
+    inputs: KernelInputs
+    members: dict[str, NDArray[np.int64]]
+    chosen: dict[str, NDArray[np.int64]]
+    factors: dict[str, NDArray[np.float32]]
+
+    @classmethod
+    def of(
+        cls,
+        frame: Frame,
+        physics: Physics,
+        hyper: Hyperparameters,
+        n_global: int,
+        n_source: int,
+        rng: np.random.Generator,
+    ) -> _Design:
+        levels = KernelLevels.from_frame(frame)
+        inputs = levels.inputs(KernelPlaces.from_frame(frame, physics))
+        sources = frame.category("source")
+        members = {GLOBAL: np.arange(frame.n)}
+        members |= {str(s): np.flatnonzero(sources == s) for s in np.unique(sources) if s != GLOBAL}
+        chosen: dict[str, NDArray[np.int64]] = {}
+        factors: dict[str, NDArray[np.float32]] = {}
+        for name, rows in members.items():
+            terms = GLOBAL_TERMS if name == GLOBAL else SOURCE_TERMS
+            most = n_global if name == GLOBAL else n_source
+            mine = inputs.take(rows)
+            scales = hyper.scales(name)
+
+            def columns(
+                index: NDArray[np.int64],
+                mine: KernelInputs = mine,
+                terms: tuple[int, ...] = terms,
+                scales: Scales = scales,
+            ) -> NDArray[np.float32]:
+                return covariance(mine.take(index), mine, scales.sd, scales.lengths, terms)
+
+            variance = float(np.sum(scales.sd[list(terms)] ** 2))
+            chosen[name], factors[name] = pivoted_cholesky(
+                columns, len(rows), variance, min(most, len(rows)), rng
+            )
+        return cls(levels, hyper, inputs, members, chosen, factors)
+
+    def solution(
+        self, frame: Frame, residual: NDArray[np.float64], weight: NDArray[np.float64]
+    ) -> _Solution:
+        """Coefficients under noise by group, odd rows down-weighted as a Student-t would."""
+        noise = self.hyper.noise(noise_groups(frame)) ** 2 / np.maximum(weight, 1e-6)
+        solution = self._solution(residual, 1.0 / noise)
+        for _ in range(REWEIGHTINGS):
+            error = residual - self.fitted(solution.beta)
+            scale = (STUDENT_DOF + 1.0) / (STUDENT_DOF + error**2 / noise)
+            solution = self._solution(residual, scale / noise)
+        return solution
+
+    def _solution(self, residual: NDArray[np.float64], precision: NDArray[np.float64]) -> _Solution:
+        return _Solution(_solve(self.factors, self.members, residual, precision), precision)
+
+    def fitted(self, beta: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Mean log residual of the rows themselves (n,)."""
+        out = beta[GLOBAL] @ self.factors[GLOBAL]
+        for name, rows in self.members.items():
+            if name != GLOBAL:
+                out[rows] += beta[name] @ self.factors[name]
+        return np.asarray(out)
+
+    def layer(self, solution: _Solution) -> GaussianLayer:
+        """The layer that holds inducing points and weights."""
+        blocks = {}
+        for name, rows in self.members.items():
+            chosen = self.chosen[name]
+            upper = self.factors[name][:, chosen].astype(np.float64)
+            alpha = np.asarray(np.linalg.solve(upper, solution.beta[name]), dtype=np.float64)
+            blocks[name] = Block(points=self.inputs.take(rows[chosen]), alpha=alpha)
+        return GaussianLayer(levels=self.levels, blocks=blocks, hyper=self.hyper)
 
 
 def _solve(

@@ -39,12 +39,6 @@ def _without(dataset: Dataset, *categories: str, **columns: float | str) -> Data
     return replace(dataset, data=replace(dataset.data, frame=hidden))
 
 
-def random_cells(dataset: Dataset) -> Dataset:
-    """Rows of which each is a cell of its own: grouped folds become random ones."""
-    cells = np.asarray([f"row {i}" for i in range(dataset.data.frame.n)])
-    return replace(dataset, data=replace(dataset.data, cells=cells))
-
-
 def share_of_cells(dataset: Dataset, share: float, seed: int = 0) -> Dataset:
     """Rows of a random share of the workload cells."""
     names = np.unique(dataset.data.cells)

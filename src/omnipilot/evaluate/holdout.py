@@ -9,7 +9,7 @@ fitted folds are kept and shared between questions.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,8 @@ CLASS_OF_SPLIT = {"cell": SEEN, "model": "model", "family": "family", "gpu": "gp
 # Sources one by one; of the 20 GPU kinds the large ones end up alone.
 FOLDS = {"cell": 5, "model": 10, "family": 5, "gpu": 10, "source": 9}
 ALL = "all"
+# Calibrated on rows left out one by one, which no question of a new workload resembles.
+ROWS = "row"
 # Where fitted folds are kept, below a site's folder.
 FOLDS_FOLDER = Path("cache", "folds")
 
@@ -49,7 +51,8 @@ class Holdout:
     """Which rows are tested: sources ("all" for every one), engine and vendor, and the split.
 
     ``one_by_one`` leaves out the groups of the tested sources one at a time instead of by folds
-    over all sources.
+    over all sources. ``calibrated_on`` names an easier split, or ``ROWS``, on whose held-out errors
+    the intervals are sized instead: to show what that would cover.
     """
 
     target: str
@@ -59,6 +62,7 @@ class Holdout:
     vendor: str = ""
     seed: int = 0
     one_by_one: bool = False
+    calibrated_on: str = ""
 
     @property
     def head(self) -> Head:
@@ -78,6 +82,13 @@ class Holdout:
     def novelty(self) -> NoveltyClass:
         """The novelty class that the split simulates."""
         return next(n for n in NOVELTY if n.name == CLASS_OF_SPLIT[self.split])
+
+    @property
+    def calibration(self) -> str:
+        """The novelty class on which the intervals are sized."""
+        if self.calibrated_on == ROWS:
+            return SEEN
+        return CLASS_OF_SPLIT[self.calibrated_on or self.split]
 
     def mask(self, data: TrainingSet) -> NDArray[np.bool_]:
         """Rows of the test filter that carry the target's label (n,).
@@ -186,10 +197,12 @@ def fold_models(
         model = _kept(kept)
         if model is None:
             progress(f"fold {k + 1} of {n_folds}: {np.count_nonzero(tested[test]):,} rows")
+            train = data.take(fold != k)
+            if question.calibrated_on == ROWS:
+                train = replace(train, cells=np.arange(train.frame.n).astype(np.str_))
             model = fit_cost_model(
-                data.take(fold != k), heads=(head,), classes=(question.novelty.name,),
-                seed=question.seed,
-            )  # fmt: skip
+                train, heads=(head,), classes=(question.calibration,), seed=question.seed
+            )
             if kept is not None:
                 save_bundle(model, kept, {})
         yield Fold(model, test)
@@ -210,6 +223,7 @@ def _fold_key(dataset: Dataset, question: Holdout) -> str:
         question.head.name, question.split, str(question.seed),
         ",".join(question.sources) if question.one_by_one else "",
         dataset_digest(dataset), code_digest(),
+        *([f"calibrated on {question.calibrated_on}"] if question.calibrated_on else []),
     )  # fmt: skip
     return hashlib.sha256("|".join(asked).encode()).hexdigest()[:16]
 

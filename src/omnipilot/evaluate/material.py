@@ -114,6 +114,7 @@ class Material:
         split: str = "cell",
         dataset: Dataset | None = None,
         *,
+        calibrated_on: str = "",
         costly: bool = True,
     ) -> HeldOut:
         """Out-of-fold answers, kept or computed.
@@ -123,7 +124,7 @@ class Material:
             UsageError: no row has the label, or there is only one group.
         """
         rows = dataset or self.dataset
-        question = replace(self.question, target=target, split=split)
+        question = replace(self.question, target=target, split=split, calibrated_on=calibrated_on)
         if not self._allowed(costly=costly) and not is_kept(rows, question, self.home):
             raise NotComputedError("not computed: report with --effort all")
         return held_out(rows, question, self.home, self.say)

@@ -14,9 +14,8 @@ import numpy as np
 from omnipilot.costmodel.bundle import DOCUMENT
 from omnipilot.domain.frozen import dataclass
 from omnipilot.evaluate.heldout_report import report
-from omnipilot.evaluate.holdout import ALL, Holdout, _fold_key, folds_of, hold_out
+from omnipilot.evaluate.holdout import ALL, ROWS, Holdout, _fold_key, folds_of, hold_out
 from omnipilot.evaluate.probing import probe_curve
-from omnipilot.evaluate.recalibration import offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -97,6 +96,11 @@ CURVES: tuple[tuple[str, Holdout, str], ...] = (
     ("all rows, an unseen model in one source", replace(OUT, split="model"), "mape"),
 )  # fmt: skip
 SHOWN_PROBES = (0, 1, 2, 3, 5, 10)
+# Intervals sized on an easier split than they are tested on, each before the right one.
+EASIER: tuple[Holdout, ...] = (
+    replace(OUT, calibrated_on=ROWS), OUT,
+    replace(OUT, split="model", calibrated_on="cell"), replace(OUT, split="model"),
+)  # fmt: skip
 
 INTRODUCTION = """\
 # Evaluation
@@ -166,10 +170,8 @@ def evaluate_all(
             policy: probe_curve(dataset, holdout, max(SHOWN_PROBES), policy, cache, progress)
             for policy in ("random", "variance")
         }
-    alone = _every_row_alone(dataset)
-    needed = ((alone, OUT), (dataset, OUT), (dataset, replace(OUT, split="model")))
-    if not kept_only or all(is_kept(rows, holdout, cache) for rows, holdout in needed):
-        out["offsets"] = list(_offsets(dataset, alone, cache, progress))
+    if not kept_only or all(is_kept(dataset, holdout, cache) for holdout in EASIER):
+        out["offsets"] = [_offset(dataset, holdout, cache, progress) for holdout in EASIER]
     return out
 
 
@@ -183,31 +185,19 @@ def is_kept(dataset: Dataset, holdout: Holdout, cache: Path | None) -> bool:
     return all((home / f"fold-{k}" / DOCUMENT).is_file() for k in needed.tolist())
 
 
-def _every_row_alone(dataset: Dataset) -> Dataset:
-    """The same rows with every row a cell of its own: held-out cells are then random rows."""
-    cells = np.arange(dataset.data.frame.n).astype(str)
-    return replace(dataset, data=replace(dataset.data, cells=cells))
-
-
-def _offsets(
-    dataset: Dataset, alone: Dataset, cache: Path | None, progress: Callable[[str], None]
-) -> Iterable[dict[str, Any]]:
-    """What offsets of easier splits cover on harder ones, output tok/s."""
-    progress("rows held out at random")
-    helds = {
-        "random rows": hold_out(alone, OUT, progress, cache),
-        "cells": hold_out(dataset, OUT, progress, cache),
-        "models": hold_out(dataset, replace(OUT, split="model"), progress, cache),
-    }
-    for easy, hard in (("random rows", "cells"), ("cells", "cells"), ("cells", "models"),
-                       ("models", "models")):  # fmt: skip
-        by, held = offset(helds[easy]), helds[hard]
-        inside = (held.y >= held.log[:, 0] - by) & (held.y <= held.log[:, 2] + by)
-        width = held.log[:, 2] - held.log[:, 0] + 2.0 * by
-        yield {
-            "sized_on": easy, "tested_on": hard, "coverage": float(inside.mean()),
-            "mean_log_width": float(width.mean()),
-        }  # fmt: skip
+def _offset(
+    dataset: Dataset, holdout: Holdout, cache: Path | None, progress: Callable[[str], None]
+) -> dict[str, Any]:
+    """What intervals sized on one split cover on another."""
+    sized_on = holdout.calibrated_on or holdout.split
+    progress(f"{holdout.split}s held out, intervals sized on {sized_on}")
+    held = hold_out(dataset, holdout, progress, cache)
+    inside = (held.y >= held.log[:, 3]) & (held.y <= held.log[:, 4])
+    return {
+        "sized_on": f"{sized_on}s", "tested_on": f"{holdout.split}s",
+        "coverage": float(inside.mean()),
+        "mean_log_width": float((held.log[:, 4] - held.log[:, 3]).mean()),
+    }  # fmt: skip
 
 
 def write_page(figures: dict[str, Any], pilots: list[dict[str, Any]], extra: str = "") -> str:
@@ -306,8 +296,8 @@ def write_page(figures: dict[str, Any], pilots: list[dict[str, Any]], extra: str
 def _offset_table(offsets: list[dict[str, Any]]) -> list[str]:
     return [
         "", "## Offsets of easier splits", "",
-        ("One additive offset on the raw quantiles of output tok/s, sized on one split and tested "
-         "on another."), "",
+        ("Intervals of output tok/s sized on the errors of one split and tested on another; a row "
+         "is left out alone, a cell or model as a whole."), "",
         "| sized on held-out | tested on held-out | coverage | width |", "|---|---|---:|---:|",
         *(f"| {o['sized_on']} | {o['tested_on']} | {o['coverage']:.1%} | "
           f"{o['mean_log_width']:.2f} |" for o in offsets),

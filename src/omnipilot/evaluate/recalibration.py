@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 class Recalibration:
     """One way: ``interval`` gives log ends (n,), (n,) for held-out answers.
 
-    It takes the answers with cells held out, the cell of each and, where ``needs_random_folds``,
-    the answers with rows held out at random.
+    It takes the answers with cells held out, the cell of each and, where ``needs_random_rows``,
+    the same answers with intervals sized on rows left out one by one.
     """
 
     name: str
     meaning: str
     interval: Callable[[HeldOut, NDArray[np.str_], HeldOut | None], Ends]
-    needs_random_folds: bool = False
+    needs_random_rows: bool = False
 
 
 def offset(held: HeldOut, rows: NDArray[np.int64] | None = None) -> float:
@@ -48,7 +48,8 @@ def _widened(held: HeldOut, by: float | FloatArray) -> Ends:
 
 
 def _random(held: HeldOut, _: NDArray[np.str_], random: HeldOut | None) -> Ends:
-    return _widened(held, 0.0 if random is None else offset(random))
+    sized = held if random is None else random
+    return sized.log[:, 3], sized.log[:, 4]
 
 
 def _nested(held: HeldOut, cells: NDArray[np.str_], _: HeldOut | None) -> Ends:
@@ -62,8 +63,8 @@ def _nested(held: HeldOut, cells: NDArray[np.str_], _: HeldOut | None) -> Ends:
 
 RECALIBRATIONS: Final[tuple[Recalibration, ...]] = (
     Recalibration("raw", "q10 to q90 as the trees give them", lambda h, _c, _r: _widened(h, 0.0)),
-    Recalibration("random folds", "one offset from rows held out at random", _random,
-                  needs_random_folds=True),
+    Recalibration("random rows", "intervals sized on rows left out at random, one by one", _random,
+                  needs_random_rows=True),
     Recalibration("grouped folds", "one offset from the same held-out cells",
                   lambda h, _c, _r: _widened(h, offset(h))),
     Recalibration("nested", "one offset from other held-out cells, five-fold", _nested),

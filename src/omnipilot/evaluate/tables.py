@@ -15,8 +15,8 @@ from omnipilot.decide.priors import LaunchCounts
 from omnipilot.domain.errors import OmniPilotError
 from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.targets import TARGETS
-from omnipilot.evaluate.ablations import ABLATIONS, random_cells
-from omnipilot.evaluate.holdout import CLASS_OF_SPLIT
+from omnipilot.evaluate.ablations import ABLATIONS
+from omnipilot.evaluate.holdout import CLASS_OF_SPLIT, ROWS
 from omnipilot.evaluate.material import THROUGHPUTS, NotComputedError
 from omnipilot.evaluate.metrics import errors
 from omnipilot.evaluate.recalibration import RECALIBRATIONS
@@ -145,12 +145,12 @@ def coverage(m: Material) -> Table:
     grouped = m.cells
     cells = m.dataset.data.cells[grouped.index]
     try:
-        random = m.held(m.throughput, "cell", random_cells(m.dataset))
+        random = m.held(m.throughput, calibrated_on=ROWS)
     except NotComputedError:
         random = None
     rows: list[list[Cell]] = []
     for way in RECALIBRATIONS:
-        if way.needs_random_folds and random is None:
+        if way.needs_random_rows and random is None:
             rows.append([way.name, None, None, way.meaning])
             continue
         low, high = way.interval(grouped, cells, random)
