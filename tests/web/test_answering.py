@@ -12,7 +12,7 @@ import pytest
 
 from omnipilot.advisor import Question
 from omnipilot.domain import ServingRequest
-from omnipilot.web.answering import Service
+from omnipilot.web.answering import Service, _json_key
 from omnipilot.web.journal import Journal
 from omnipilot.web.limits import Limits
 from omnipilot.web.metrics import Metrics
@@ -39,7 +39,11 @@ def service(work: Callable[[Question], None], answer_s: float = 30.0) -> Service
             work(asked)
             return b"%d" % asked.request.concurrency
 
-    return Worked(
+    return made(Worked, answer_s)
+
+
+def made(kind: type[Service], answer_s: float = 30.0) -> Service:
+    return kind(
         cast("Keeper", None), cast("Access", None), Limits(answer_s=answer_s), Metrics(),
         Journal(None), time.time,
     )  # fmt: skip
@@ -105,6 +109,27 @@ def test_only_what_took_long_the_last_time_is_worked_out_in_a_thread() -> None:
 
     asyncio.run(test())
     assert by_loop == [False, True, False, False, True, True, False, False]
+
+
+def test_an_answer_from_before_does_not_tell_how_long_one_takes() -> None:
+    by_loop: list[bool] = []
+
+    class Keeping(Service):
+        """A service that keeps its answers under what was asked."""
+
+        def advice_json(self, kept_by: Snapshot, asked: Question, top: int | None = None) -> bytes:
+            by_loop.append(threading.current_thread() is threading.main_thread())
+            time.sleep(0.08)
+            self.kept.put(_json_key(kept_by, asked, top), b"1")
+            return b"1"
+
+    async def test() -> None:
+        asked = made(Keeping)
+        await asyncio.gather(*(asked.advised(SNAPSHOT, question(1), None) for _ in range(3)))
+        await asked.advised(SNAPSHOT, question(2), None)
+
+    asyncio.run(test())
+    assert by_loop == [False, False]
 
 
 def test_the_loop_goes_on_while_a_long_answer_is_worked_out() -> None:

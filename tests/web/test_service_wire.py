@@ -32,6 +32,15 @@ server.serve(server.ServeOptions(
     Path(sys.argv[1]), port=0, live=False, limits=Limits(head_s=1.0, body_s=1.0, per_s=0)))
 """
 
+ADVISE = b"POST /v1/advise HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+QUESTION = (
+    b'{"model": "Qwen/Qwen2.5-7B-Instruct", "concurrency": 8, "context_tokens": 4096, '
+    b'"gpus": ["h100-80"], "top": 1}'
+)
+CHUNKED = (
+    ADVISE + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n"
+) % (len(QUESTION), QUESTION)  # fmt: skip
+
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
@@ -166,21 +175,61 @@ def test_a_head_that_is_nearly_too_large_is_answered(port: int) -> None:
 
 
 def test_requests_sent_at_once_are_answered_one_after_the_other(port: int) -> None:
-    body = (
-        b'{"model": "Qwen/Qwen2.5-7B-Instruct", "concurrency": 8, "context_tokens": 4096, '
-        b'"gpus": ["h100-80"], "top": 1}'
-    )
-    ask = (
-        b"POST /v1/advise HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
-    )
+    ask = ADVISE + b"Content-Length: %d\r\n\r\n%s" % (len(QUESTION), QUESTION)
     last = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     # Heads after bodies, and a body that is longer than a head may be: neither counts as the other.
-    padded = ask.replace(b"%d\r\n\r\n" % len(body), b"%d\r\n\r\n" % (len(body) + 30_000))
+    padded = ADVISE + b"Content-Length: %d\r\n\r\n%s" % (len(QUESTION) + 30_000, QUESTION)
     for first in (ask, padded + b" " * 30_000):
         answer = talk(port, first + ask + last)
         assert answer.count(b"HTTP/1.1 200") == 3
         assert answer.endswith(b'{"status":"alive"}')
+
+
+def test_a_header_after_the_body_does_not_count_as_one(port: int) -> None:
+    # A proxy that names the caller in a header strips it from heads and not from here.
+    answer = talk(port, CHUNKED + b"X-Request-Id: after-the-body\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"after-the-body" not in answer
+
+
+def test_headers_after_the_body_that_never_end_are_refused(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=15) as connection:
+        connection.sendall(CHUNKED + b"X: ")
+        sent = 0
+        try:
+            for _ in range(4_000):
+                sent += connection.send(b"x" * 10_000)
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+    assert sent < 40_000_000
+    assert is_alive(port)
+
+
+def test_more_requests_at_once_than_any_client_sends_are_refused(port: int) -> None:
+    answer = talk(port, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2_000)
+    assert answer.count(b"HTTP/1.1 200") < 100
+    assert is_alive(port)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_wish_for_another_protocol_is_passed_over_and_the_body_read(
+    port: int, *, apart: bool
+) -> None:
+    # So asks Java's client first. Taken for another protocol, the body could hold a request.
+    head = ADVISE + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: \r\n"
+    first = head + b"Content-Length: %d\r\n\r\n" % len(QUESTION)
+    last = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    parts = (first, QUESTION, last) if apart else (first + QUESTION + last,)
+    answer = talk(port, *parts, pause_s=0.2 if apart else 0.0)
+    assert answer.count(b"HTTP/1.1 200") == 2
+    assert answer.endswith(b'{"status":"alive"}')
+    assert b'"ranked"' in answer
+
+
+def test_a_tunnel_is_refused(port: int) -> None:
+    answer = talk(port, b"CONNECT / HTTP/1.1\r\nHost: localhost\r\n\r\n" + b"x" * 100)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.count(b"HTTP/1.1") == 1
 
 
 @pytest.mark.parametrize(

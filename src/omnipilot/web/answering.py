@@ -89,13 +89,18 @@ class Service:
             ProblemError: it took longer than an answer may.
             OmniPilotError: the question cannot be answered.
         """
-        found = self._kept_json(_json_key(snapshot, question, top))
+        key = _json_key(snapshot, question, top)
+        found = self._kept_json(key)
         if found is not None:
             return found
         turn = self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
         kind = (snapshot.loaded_s, top, *_kind(question))
         try:
             async with asyncio.timeout(self.limits.answer_s), turn:
+                # The same may have been asked before: a look-up says nothing of what work takes.
+                found = self._kept_json(key)
+                if found is not None:
+                    return found
                 took_s = self._took_s.get(kind)
                 if took_s is None or took_s > _BRIEF_S:
                     return await self.run(self._timed, kind, snapshot, question, top)
