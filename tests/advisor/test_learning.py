@@ -343,7 +343,6 @@ import sys, time
 from pathlib import Path
 from omnipilot.advisor import Advisor
 from omnipilot.advisor.learning import FitOptions, fit_site
-from omnipilot.advisor.learning_data import alarm_note
 print("ready", flush=True)
 fit_site(Advisor(Path(sys.argv[1])), FitOptions({}), now_s=1.7e9)
 print("done", flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -257,9 +258,16 @@ def test_the_same_question_gets_the_same_answer() -> None:
     assert first.total_usd.tolist() == second.total_usd.tolist()
 
 
-def test_impossible_costs_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="launch_success"):
-        evaluate_utility(predictions(), costs(launch_success=1.2), PLAIN)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("launch_success", 1.2), ("launch_success", math.nan), ("wait_h", math.inf),
+        ("wait_h", -1.0), ("n_gpus", 0.0), ("price_usd_per_gpu_h", math.nan),
+    ],
+)  # fmt: skip
+def test_impossible_costs_are_refused_by_name(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=name):
+        replace(costs(), **{name: np.full(1, value)})
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def replay(
                     for who, a in (("gated", gated), ("never", never), ("always", always))
                     for key, value in _figures(a.take(rows)).items()
                 },
-                **_told(took),
+                **_said(took),
                 "falsified": {
                     kind: _falsified(timeline, false, before, base, t)
                     for kind, false in falsified(true, timeline.period == t, catalog).items()
@@ -256,7 +256,7 @@ def _mean(periods: Sequence[dict[str, Any]], key: str) -> float:
     return float(np.nanmean([p[key] for p in periods]))
 
 
-def _told(took: Turn) -> dict[str, Any]:
+def _said(took: Turn) -> dict[str, Any]:
     """What a turn said, for the document."""
     return {
         "promoted": took.verdict.promoted,

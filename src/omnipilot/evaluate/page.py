@@ -295,7 +295,7 @@ def write_page(figures: dict[str, Any], pilots: list[dict[str, Any]], extra: str
 
 def _offset_table(offsets: list[dict[str, Any]]) -> list[str]:
     return [
-        "", "## Offsets of easier splits", "",
+        "", "## Intervals sized on easier splits", "",
         ("Intervals of output tok/s sized on the errors of one split and tested on another; a row "
          "is left out alone, a cell or model as a whole."), "",
         "| sized on held-out | tested on held-out | coverage | width |", "|---|---|---:|---:|",

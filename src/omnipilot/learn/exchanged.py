@@ -76,6 +76,7 @@ def relabeller(scenarios: Sequence[Scenario]) -> Relabel:
                 s.gpu.kind,
                 s.precision.name,
                 s.n_gpus,
+                s.pipeline_parallel,
                 s.engine,
                 s.engine_version,
             ): s
