@@ -36,7 +36,7 @@ def _mean(
     return np.asarray(beta @ design)
 
 
-@pytest.mark.parametrize("n_groups", [2, 7, N_ROWS])
+@pytest.mark.parametrize("n_groups", [1, 2, 7, N_ROWS])
 def test_a_group_s_means_are_those_of_a_fit_without_the_group(n_groups: int) -> None:
     rng = np.random.default_rng(n_groups)
     # Rows of two sources and, at the end, of none; groups run across the sources.

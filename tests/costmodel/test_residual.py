@@ -79,6 +79,34 @@ def exact(r: Rows, weight: NDArray[np.float64], new: Frame) -> NDArray[np.float6
     return np.asarray(kernel_of(new, r.frame, levels) @ np.linalg.solve(k, r.residual))
 
 
+@pytest.mark.parametrize("without_source", [False, True])
+def test_what_is_said_of_a_left_out_group_is_what_a_layer_without_it_says(
+    monkeypatch: pytest.MonkeyPatch, *, without_source: bool
+) -> None:
+    monkeypatch.setattr(module, "REWEIGHTINGS", 0)
+    r = rows()
+    if without_source:  # a site's own rows have the global block alone
+        levels = tuple("" if s == "beta" else s for s in r.frame.levels["source"])
+        r = replace(r, frame=replace(r.frame, levels={**r.frame.levels, "source": levels}))
+    groups = np.asarray([f"g{i % 7}" for i in range(r.frame.n)])
+    weight = np.linspace(0.5, 1.0, r.frame.n)
+    layer, found = GaussianLayer.fit_left_out(
+        r.frame, prior_of(r.frame), r.residual, weight, HYPER, groups,
+        n_global=10_000, n_source=10_000, rng=np.random.default_rng(0),
+    )  # fmt: skip
+    whole = fit(r, weight=weight)
+    for name, block in layer.blocks.items():
+        assert np.array_equal(block.alpha, whole.blocks[name].alpha)
+    for group in np.unique(groups):
+        out, kept = np.flatnonzero(groups == group), np.flatnonzero(groups != group)
+        part = Rows(r.frame.take(kept), r.residual[kept], r.new)
+        asked = r.frame.take(out)
+        said = fit(part, weight=weight[kept]).predict(asked, places(asked))[0]
+        assert found[out] == pytest.approx(said, abs=2e-3)
+    seen = whole.predict(r.frame, places(r.frame))[0]
+    assert np.abs(found - seen).max() > 0.02
+
+
 @pytest.mark.parametrize(("halved", "pivot_block"), [(False, 64), (True, 64), (False, 7)])
 def test_with_every_row_an_inducing_point_the_mean_is_the_exact_posterior(
     monkeypatch: pytest.MonkeyPatch, pivot_block: int, *, halved: bool
