@@ -18,8 +18,11 @@ TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 MODULES = sorted(SOURCE.rglob("*.py"))
 WORD = re.compile(r"[A-Za-z_]\w*")
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-# Called by name from outside: by click, io, asyncio and the standard library.
-HOOKS: Final = frozenset({"format_commands", "get_command", "list_commands", "readinto"})
+# Called by name from outside: by click, httptools, asyncio and the standard library.
+HOOKS: Final = frozenset({
+    "data_received", "format_commands", "get_command", "list_commands", "on_chunk_header",
+    "readinto",
+})  # fmt: skip
 # The exact form that the sampled worth of an observation is checked against.
 CHECKS: Final = frozenset({"knowledge_gradient"})
 
