@@ -157,7 +157,8 @@ class Load:
 
 def compared(answer: dict[str, Any]) -> int:
     """How many arms started and were compared, told or not."""
-    found = re.match(r"best of (\d+)", answer["ranked"][0]["rationale"])
+    first = answer["ranked"][0]["rationale"] if answer["ranked"] else ""
+    found = re.match(r"best of (\d+)", first)
     return int(found[1]) if found else 0
 
 

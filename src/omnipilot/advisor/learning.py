@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from omnipilot.advisor.advisor import Advisor
     from omnipilot.costmodel.fitted import FittedModel
-    from omnipilot.domain.scenario import Scenario
     from omnipilot.learn.dataset import Dataset
     from omnipilot.learn.drift import Stream
+    from omnipilot.learn.exchanged import Relabel
     from omnipilot.learn.gate import Regret
     from omnipilot.learn.ledger import Entry
     from omnipilot.learn.local_fit import Answered
@@ -262,15 +262,15 @@ def _turn(
 
     took = turn(
         rows.data, incumbent, now.base, rows.weight, rng=np.random.default_rng(0), regret=regret,
-        relabel=relabeller(_scenarios(advisor, dataset)), accept=options.accept,
+        relabel=_relabel(advisor, dataset), accept=options.accept,
         widths_only=options.widths_only, base_rows=int(now.base_card["rows"]), progress=progress,
     )  # fmt: skip
     return took, incumbent.seen
 
 
-def _scenarios(advisor: Advisor, dataset: Dataset) -> list[Scenario]:
+def _relabel(advisor: Advisor, dataset: Dataset) -> Relabel:
     builder = ScenarioBuilder(advisor.catalog)
-    return [builder.scenario(run) for run in dataset.runs]
+    return relabeller(lambda i: builder.scenario(dataset.runs[i]))
 
 
 def _incumbent(now: Standing, rows: LocalSet, entries: list[Entry]) -> Incumbent:
@@ -395,5 +395,5 @@ def new_row_streams(
         return now, rows, (), 0
     model = registry.load(now.pointer)[0] if now.pointer else now.base
     part = rows.data.take(at)
-    claim = exchanged(model, rows.data, at, relabeller(_scenarios(advisor, rows.dataset)))
+    claim = exchanged(model, rows.data, at, _relabel(advisor, rows.dataset))
     return now, rows, watch(part.frame, answer(model, part), claim=claim), len(at)

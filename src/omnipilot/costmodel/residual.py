@@ -107,10 +107,10 @@ class GaussianLayer:
         n_source: int,
         rng: np.random.Generator,
     ) -> tuple[GaussianLayer, NDArray[np.float64]]:
-        """The layer of :meth:`fit`, and what it says of each row without the row's group (n,).
+        """As :meth:`fit`, with what the layer says of each row without the row's group.
 
         Args:
-            frame: as for :meth:`fit`, like all that follow.
+            frame: n training scenarios.
             physics: their prior.
             residual: log residuals (n,).
             weight: row weights (n,).
@@ -119,6 +119,10 @@ class GaussianLayer:
             n_global: inducing points of the global block.
             n_source: most inducing points of one source's block.
             rng: picks the inducing points.
+
+        Returns:
+            The layer, and the mean log residuals of the rows left out (n,); how odd a row is was
+            told with all rows, and inducing points were picked among all.
         """
         design = _Design.of(frame, physics, hyper, n_global, n_source, rng)
         solution = design.solution(frame, residual, weight)

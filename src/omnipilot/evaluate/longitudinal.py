@@ -225,7 +225,7 @@ def _turn(told: Told, incumbent: Incumbent, base: FittedModel, upto: NDArray[np.
     )  # fmt: skip
     return turn(
         told.data.take(at), part, base, np.ones(len(at)), rng=np.random.default_rng(0),
-        relabel=relabeller([told.scenarios[i] for i in at.tolist()]),
+        relabel=relabeller(lambda i: told.scenarios[at[i]]),
     )  # fmt: skip
 
 

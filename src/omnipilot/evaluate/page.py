@@ -297,7 +297,8 @@ def _offset_table(offsets: list[dict[str, Any]]) -> list[str]:
     return [
         "", "## Intervals sized on easier splits", "",
         ("Intervals of output tok/s sized on the errors of one split and tested on another; a row "
-         "is left out alone, a cell or model as a whole."), "",
+         "is left out alone, a cell or model as a whole. How much of the residual layer is "
+         "believed, the trees and the offsets are those of the split that they were sized on."), "",
         "| sized on held-out | tested on held-out | coverage | width |", "|---|---|---:|---:|",
         *(f"| {o['sized_on']} | {o['tested_on']} | {o['coverage']:.1%} | "
           f"{o['mean_log_width']:.2f} |" for o in offsets),

@@ -48,7 +48,7 @@ def _widened(held: HeldOut, by: float | FloatArray) -> Ends:
 
 
 def _random(held: HeldOut, _: NDArray[np.str_], random: HeldOut | None) -> Ends:
-    sized = held if random is None else random
+    sized = random or held
     return sized.log[:, 3], sized.log[:, 4]
 
 

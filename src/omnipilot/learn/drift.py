@@ -156,7 +156,7 @@ def watch(
                 rows = np.flatnonzero(known & (levels == level))
                 found.append((head, words, str(level) if category else "", rows))
     limit = limit_of(
-        [len(set(arms[rows].tolist())) for *_, rows in found], alpha, claim is not None
+        [len(set(arms[rows].tolist())) for *_, rows in found], alpha, int(claim is not None)
     )
     streams = [
         _stream(head, words, level, rows, answers[head], arms, limit)

@@ -57,19 +57,17 @@ _IMPOSSIBLE: Final = frozenset({
 })  # fmt: skip
 
 
-def relabeller(scenarios: Sequence[Scenario]) -> Relabel:
-    """What the rows of some scenarios would be on other GPU kinds.
+def relabeller(scenario: Callable[[int], Scenario]) -> Relabel:
+    """What rows would be on GPU kinds that others of them have.
 
     Args:
-        scenarios: of the rows, in their order.
+        scenario: of the row at an index; asked for rows whose kinds are called otherwise alone.
     """
-    parts = {s.gpu.kind: s.gpu for s in scenarios}
 
     def relabel(rows: NDArray[np.int64], names: Mapping[str, str]) -> Frame | None:
-        made = [
-            replace(s, gpu=parts[names.get(s.gpu.kind, s.gpu.kind)])
-            for s in (scenarios[i] for i in rows.tolist())
-        ]
+        told = [scenario(i) for i in rows.tolist()]
+        parts = {s.gpu.kind: s.gpu for s in told}
+        made = [replace(s, gpu=parts[names.get(s.gpu.kind, s.gpu.kind)]) for s in told]
         arms = {
             (
                 s.model.model_id,
