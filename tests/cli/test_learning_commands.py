@@ -94,7 +94,10 @@ def test_a_dry_run_says_what_would_happen(home: Path, capsys: pytest.CaptureFixt
         (("--retire", "cuda=2"), "weight from 0 to 1"),
         (("--out", "somewhere"), "--data"),
         (("--data", ".", "--dry-run"), "leave --dry-run"),
-        (("--base", "nothing"), "no model is named or begins with 'nothing'"),
+        (
+            ("--base", "nothing"),
+            "no model of the site begins with 'nothing': it has none yet, omnipilot fit makes one",
+        ),
     ],
 )
 def test_a_wrong_fit_is_told_in_one_line(

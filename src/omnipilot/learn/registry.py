@@ -82,10 +82,11 @@ class Registry:
         """
         found = [v for v in self.versions() if v.startswith(version)] if version else []
         if len(found) != 1:
-            known = ", ".join(self.versions()) or "none yet: omnipilot fit makes one"
+            known = ", ".join(self.versions())
             raise UsageError(
-                f"{'several models begin' if found else 'no model is named or begins'} with "
-                f"'{version}': say one of {known}"
+                f"{'several models begin' if found else 'no model of the site begins'} with "
+                f"'{version}': "
+                + (f"say one of {known}" if known else "it has none yet, omnipilot fit makes one")
             )
         return self.folder / found[0]
 

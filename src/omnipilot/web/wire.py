@@ -23,8 +23,8 @@ _MOST_AHEAD: Final = 32
 class JoiningTransport:
     """A transport that sends what one step of the event loop writes in one go.
 
-    The head and the body of an answer are written apart: two system calls, at each of which the
-    thread that works on the next answer may go first, and two waits at the caller's.
+    The head and the body of an answer are written apart: two system calls here, and two waits at
+    the caller's.
 
     Args:
         transport: that sends.
