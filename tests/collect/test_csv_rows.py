@@ -161,6 +161,27 @@ def test_a_missing_mode_follows_from_scenario_or_source(
     assert run.mode == mode
 
 
+@pytest.mark.parametrize(
+    ("mode", "concurrency", "rate", "prompts", "in_flight"),
+    [
+        ("poisson", "", "2", "", 32.0),
+        ("poisson", "", "1000", "500", 500.0),
+        ("poisson", "8", "2", "500", 8.0),
+        ("poisson", "", "", "500", 0.0),
+        ("online", "8", "2", "4", 8.0),
+    ],
+)
+def test_open_arrivals_keep_in_flight_what_their_rate_offers(
+    tmp_path: Path, mode: str, concurrency: str, rate: str, prompts: str, in_flight: float
+) -> None:
+    row = GOOD | {
+        "mode": mode, "concurrency": concurrency, "request_rate": rate, "num_prompts": prompts,
+    }  # fmt: skip
+    (run,) = collect_csv(write(tmp_path / "r.csv", row, columns=list(row)))
+    assert isinstance(run, InferenceRun)
+    assert run.concurrency == in_flight
+
+
 def test_missing_columns_are_named_together(tmp_path: Path) -> None:
     columns = [c for c in GOOD if c not in {"gpu", "status"}]
     with pytest.raises(BadInputError, match=r"lacks the columns gpu, status$"):

@@ -111,8 +111,8 @@ def test_older_reports_with_args_are_read(tmp_path: Path) -> None:
         ({"type_": "concurrent", "streams": 16}, "online", 16.0),
         ({"type_": "throughput"}, "saturated", 0.0),
         ({"type_": "throughput", "max_concurrency": 512}, "saturated", 512.0),
-        ({"type_": "constant", "rate": 2.5}, "poisson", 0.0),
-        ({"type_": "poisson", "rate": 2.5, "max_concurrency": 64}, "poisson", 64.0),
+        ({"type_": "constant", "rate": 2.5}, "poisson", 40.0),
+        ({"type_": "poisson", "rate": 2.5, "max_concurrency": 24}, "poisson", 24.0),
     ],
 )
 def test_every_strategy_has_its_load_mode(

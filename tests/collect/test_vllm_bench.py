@@ -134,7 +134,8 @@ def test_a_result_cut_short_is_refused_and_the_next_ones_are_read(tmp_path: Path
     [
         ({}, "online", 4.0),
         ({"request_rate": 2.5}, "poisson", 4.0),
-        ({"request_rate": 2.5, "max_concurrency": None}, "poisson", 0.0),
+        ({"request_rate": 2.5, "max_concurrency": None}, "poisson", 10.0),
+        ({"request_rate": 2.5, "max_concurrency": None, "num_prompts": None}, "poisson", 40.0),
         ({"max_concurrency": None}, "static", 10.0),
         ({"max_concurrency": "8"}, "online", 8.0),
     ],

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "MOST_FAILED_FRAC", "checked_labels", "close", "count_of", "ordered",
+    "MOST_FAILED_FRAC", "checked_labels", "close", "count_of", "offered_concurrency", "ordered",
     "status_of",
 ]  # fmt: skip
 
 # A run in which more requests failed measured only those that survived, which are the short ones.
 MOST_FAILED_FRAC: Final = 0.01
+# How long a request of an open loop is taken to stay: its own latencies are what the row measured.
+OPEN_LOOP_STAY_S: Final = 16.0
 
 
 def count_of(name: str, value: Any, most: float = 1e12) -> float:  # noqa: ANN401 - any JSON
@@ -35,6 +37,17 @@ def count_of(name: str, value: Any, most: float = 1e12) -> float:  # noqa: ANN40
     if not (0 <= number <= most and number.is_integer()):
         raise RowFault("out of range", f"{name} {printable(str(value))} is no count")
     return number
+
+
+def offered_concurrency(rate_per_s: float, *most: float) -> float:
+    """How many requests open arrivals keep in flight, by Little's law with an assumed stay.
+
+    Args:
+        rate_per_s: offered arrivals.
+        most: what it cannot exceed (all requests of the run, a limit of the client); 0 where not
+            told.
+    """
+    return min([rate_per_s * OPEN_LOOP_STAY_S, *(m for m in most if m > 0)])
 
 
 def checked_labels(told: Mapping[str, Any]) -> dict[str, float]:

@@ -34,6 +34,7 @@ NUMBER_COLUMNS: Final[dict[str, Bounds]] = {
     "osl": Bounds(0.0, 1e8),
     "concurrency": Bounds(0.0, 1e6),
     "num_prompts": Bounds(0.0, 1e9),
+    "request_rate": _RATE,
     "attn_dp": Bounds(0.0, 1e5, whole=True),
     "agg_tok_s": _RATE,
     "out_tok_s": _RATE,
@@ -52,8 +53,11 @@ NUMBER_COLUMNS: Final[dict[str, Bounds]] = {
 
 # Columns that the experimenter sets, so that few values stand in many rows.
 DESIGNED_COLUMNS: Final = frozenset(
-    {"gpu_mem_gb", "n_gpus", "max_model_len", "isl", "osl", "concurrency", "num_prompts"}
-)
+    {
+        "gpu_mem_gb", "n_gpus", "max_model_len", "isl", "osl", "concurrency", "num_prompts",
+        "request_rate",
+    }
+)  # fmt: skip
 
 # Most characters of each text column. ``task`` is read where ``workload`` is empty, ``scenario``
 # where ``mode`` is.

@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from omnipilot.collect.bench_numbers import offered_concurrency
 from omnipilot.collect.columns import (
     DEFAULT_MODE,
     DESIGNED_COLUMNS,
@@ -33,7 +34,7 @@ from omnipilot.domain.rows import InferenceRun
 from omnipilot.domain.targets import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 __all__ = ["DEFAULT_LIMITS", "MEASUREMENTS", "QUESTIONS", "Use", "collect_csv", "find_tables"]
@@ -166,6 +167,7 @@ class _RowReader:
         if "n_gpus" not in number:
             raise self._blank("n_gpus", fields)
         status = self._status(text["status"])
+        mode = _mode(text["mode"], text["scenario"], text["source"])
         return InferenceRun(
             source=text["source"],
             model=text["model"],
@@ -173,12 +175,12 @@ class _RowReader:
             gpu=text["gpu"],
             n_gpus=int(number["n_gpus"]),
             precision=text["precision"],
-            mode=_mode(text["mode"], text["scenario"], text["source"]),
+            mode=mode,
             status=status,
             labels=self._labels(number, status),
             prompt_tokens=number.get("isl", 0.0),
             output_tokens=number.get("osl", 0.0),
-            concurrency=number.get("concurrency", 0.0),
+            concurrency=_concurrency(number, mode),
             kv_dtype=text["kv_dtype"],
             max_model_len=int(number.get("max_model_len", 0)),
             gpu_memory_gb=number.get("gpu_mem_gb", 0.0),
@@ -308,6 +310,15 @@ def _number_fault(field: str, name: str) -> RowFault:
     if low <= value <= high:
         return RowFault("not whole", f"{name} {shown} is not a whole number")
     return RowFault("out of range", f"{name} {shown} is outside {low:g} to {high:g}")
+
+
+def _concurrency(number: Mapping[str, float], mode: str) -> float:
+    """The clients of a closed loop, or what open arrivals at the rate told keep in flight."""
+    told = number.get("concurrency", 0.0)
+    rate_per_s = number.get("request_rate", 0.0)
+    if mode != "poisson" or rate_per_s <= 0:
+        return told
+    return offered_concurrency(rate_per_s, told, number.get("num_prompts", 0.0))
 
 
 def _mode(text: str, scenario: str, source: str) -> str:

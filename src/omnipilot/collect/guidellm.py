@@ -20,6 +20,7 @@ from omnipilot.collect.bench_numbers import (
     checked_labels,
     close,
     count_of,
+    offered_concurrency,
     ordered,
     status_of,
 )
@@ -188,7 +189,10 @@ def _load(benchmark: _Benchmark) -> tuple[str, float, str]:
     most = _at(strategy, "max_concurrency")
     concurrency = count_of("max_concurrency", most, 1e6) if most is not None else 0.0
     rate = number_of(_at(strategy, "rate"))
-    return mode, concurrency, f"{rate:g} requests/s offered" if mode == "poisson" and rate else ""
+    if mode == "poisson" and rate and rate > 0:
+        in_flight = offered_concurrency(rate, concurrency)
+        return mode, in_flight, f"{rate:g} requests/s offered"
+    return mode, concurrency, ""
 
 
 def _model(report: _Report) -> str:

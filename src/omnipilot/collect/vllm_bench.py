@@ -19,6 +19,7 @@ from omnipilot.collect.bench_numbers import (
     checked_labels,
     close,
     count_of,
+    offered_concurrency,
     ordered,
     status_of,
 )
@@ -221,13 +222,15 @@ def _load(result: _Result) -> tuple[str, float, str]:
     if rate is None or not rate > 0:
         shown = printable(str(result.request_rate))
         raise RowFault("out of range", f"request_rate '{shown}' is no rate")
+    prompts = 0.0
+    if result.num_prompts is not None:
+        prompts = count_of("num_prompts", result.num_prompts, 1e6)
     if math.isfinite(rate):
-        return "poisson", concurrency, f"{rate:g} requests/s offered"
+        in_flight = offered_concurrency(rate, concurrency, prompts)
+        return "poisson", in_flight, f"{rate:g} requests/s offered"
     if concurrency:
         return "online", concurrency, ""
-    if result.num_prompts is None:
-        return "static", 0.0, ""
-    return "static", count_of("num_prompts", result.num_prompts, 1e6), ""
+    return "static", prompts, ""
 
 
 def _n_gpus(result: _Result) -> int:
