@@ -107,6 +107,30 @@ def test_what_is_said_of_a_left_out_group_is_what_a_layer_without_it_says(
     assert np.abs(found - seen).max() > 0.02
 
 
+@pytest.mark.parametrize(("true_sd", "told", "most"), [(0.0, 0.3, 0.9), (0.5, 0.5, 1.02)])
+def test_noise_is_what_leaving_groups_out_bears_out(
+    monkeypatch: pytest.MonkeyPatch, true_sd: float, told: float, most: float
+) -> None:
+    frame = made().data.frame
+    rng = np.random.default_rng(2)
+    smooth = np.sin(2.0 * np.log(frame["concurrency"]))
+    residual = smooth + true_sd * rng.standard_normal(frame.n)
+    groups = np.asarray([f"g{i % 20}" for i in range(frame.n)])
+
+    def misses(told: float) -> tuple[GaussianLayer, float]:
+        layer, found = GaussianLayer.fit_left_out(
+            frame, prior_of(frame), residual, np.ones(frame.n), hyper(noise_sd=told), groups,
+            n_global=60, n_source=60, rng=np.random.default_rng(0),
+        )  # fmt: skip
+        return layer, float(np.abs(residual - found).mean())
+
+    layer, miss = misses(told)
+    if true_sd == 0:
+        assert max(layer.hyper.group_noise_sd.values()) <= told / 2
+    monkeypatch.setattr(module, "NOISE_FACTORS", (1.0,))
+    assert miss < most * misses(told)[1]
+
+
 @pytest.mark.parametrize(("halved", "pivot_block"), [(False, 64), (True, 64), (False, 7)])
 def test_with_every_row_an_inducing_point_the_mean_is_the_exact_posterior(
     monkeypatch: pytest.MonkeyPatch, pivot_block: int, *, halved: bool

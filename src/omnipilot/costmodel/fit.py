@@ -5,6 +5,7 @@ The same function trains the shipped bundle, a site's bundle and every fold of a
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -98,6 +99,7 @@ def fit_cost_model(
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
     kept: Kept | None = None,
+    workers: int = 1,
 ) -> FittedModel:
     """Fit the cost model.
 
@@ -108,6 +110,7 @@ def fit_cost_model(
         seed: the same rows and seed give the same model, bit for bit.
         progress: told in words what is being done.
         kept: folds of the same fit that was cut; nothing is kept where None.
+        workers: folds that are fitted at once, in threads; their number changes no result.
     """
     labels = lead_labels(data.frame, data.labels)
     progress("physics prior")
@@ -129,6 +132,7 @@ def fit_cost_model(
             frame, prior, residual, data.weight[rows], tuned[head.name], data.cells[rows],
             n_global=N_GLOBAL, n_source=N_SOURCE, rng=rng,
         )  # fmt: skip
+        tuned[head.name] = layer.hyper
         fitted[head.name] = FittedHead(head, layer, {}, {}, {}, len(rows))
         if len(np.unique(data.cells[rows])) > 1:
             seen[head.name] = _spread_out(data.frame.n, rows, prior.log[head.lead], left_out)
@@ -138,7 +142,7 @@ def fit_cost_model(
         # A few cells more or less do not move a few hundred shrunk parameters nor the choice of
         # inducing points: cells are left out in closed form.
         parts = seen if novelty.name == SEEN else _held_out_parts(
-            data, labels, used, novelty, physics, tuned, seed, progress, kept
+            data, labels, used, novelty, physics, tuned, seed, progress, kept, workers
         )  # fmt: skip
         for head in used:
             if head.name not in parts:
@@ -179,6 +183,7 @@ def _held_out_parts(
     seed: int,
     progress: Callable[[str], None],
     kept: Kept | None,
+    workers: int,
 ) -> dict[str, Parts]:
     """Log prior and residual layer of every row (n,) each, from fits without its group.
 
@@ -189,46 +194,72 @@ def _held_out_parts(
     fold = group_folds(data.groups(novelty), folds, np.random.default_rng(seed))
     parts = {head.name: (np.full(n, np.nan), np.full(n, np.nan)) for head in heads}
     folds = int(fold.max()) + 1
-    for k in range(folds if folds > 1 else 0):
-        step = f"calibration: unseen {novelty.category}, fold {k + 1} of {folds}"
-        train, test = fold != k, fold == k
+
+    def held_out(k: int) -> tuple[Mapping[str, NDArray[np.float64]], bool]:
         found = kept.load(f"{novelty.name}-{k}") if kept else None
         if found is not None:
-            progress(f"{step} (kept)")
-            for head in heads:
-                rows = np.flatnonzero(test & np.isfinite(labels[head.lead]))
-                for array, part in zip(parts[head.name], ("prior", "layer"), strict=True):
-                    if f"{head.name}-{part}" in found:
-                        array[rows] = found[f"{head.name}-{part}"]
-            continue
-        progress(step)
-        done: dict[str, NDArray[np.float64]] = {}
-        # Whole models, GPU kinds and sources move the prior; a few steps from the full fit find
-        # where to.
-        refit = fit_physics(
-            data.frame.take(train), {t: v[train] for t, v in labels.items()},
-            data.weight[train], physics, iterations=REFIT_ITERATIONS,
-        )  # fmt: skip
-        for head in heads:
-            known = np.isfinite(labels[head.lead])
-            a, b = np.flatnonzero(train & known), np.flatnonzero(test & known)
-            if len(a) < MIN_LABELLED_ROWS or len(b) == 0:
-                continue
-            frame, frame_test = data.frame.take(a), data.frame.take(b)
-            prior, prior_test = refit.evaluate(frame), refit.evaluate(frame_test)
-            layer = GaussianLayer.fit(
-                frame, prior, labels[head.lead][a] - prior.log[head.lead], data.weight[a],
-                tuned[head.name], n_global=N_GLOBAL, n_source=N_SOURCE,
-                rng=np.random.default_rng([seed, k]),
-            )  # fmt: skip
-            places = KernelPlaces.from_frame(frame_test, prior_test)
-            done[f"{head.name}-prior"] = prior_test.log[head.lead]
-            done[f"{head.name}-layer"] = layer.predict(frame_test, places, similarity=False)[0]
-            parts[head.name][0][b] = done[f"{head.name}-prior"]
-            parts[head.name][1][b] = done[f"{head.name}-layer"]
+            return found, True
+        done = _held_out_fold(data, labels, heads, fold == k, physics, tuned, [seed, k])
         if kept:
             kept.save(f"{novelty.name}-{k}", done)
+        return done, False
+
+    pool = ThreadPoolExecutor(workers)
+    try:
+        found = pool.map(held_out, range(folds if folds > 1 else 0))
+        for k in range(folds if folds > 1 else 0):
+            step = f"calibration: unseen {novelty.category}, fold {k + 1} of {folds}"
+            progress(step)
+            done, was_kept = next(found)
+            if was_kept:
+                progress(f"{step} (kept)")
+            for head in heads:
+                rows = np.flatnonzero((fold == k) & np.isfinite(labels[head.lead]))
+                for array, part in zip(parts[head.name], ("prior", "layer"), strict=True):
+                    if f"{head.name}-{part}" in done:
+                        array[rows] = done[f"{head.name}-{part}"]
+    finally:
+        pool.shutdown(cancel_futures=True)
     return parts
+
+
+def _held_out_fold(
+    data: TrainingSet,
+    labels: Mapping[str, NDArray[np.float64]],
+    heads: Sequence[Head],
+    test: NDArray[np.bool_],
+    physics: PhysicsParameters,
+    tuned: Mapping[str, Hyperparameters],
+    seed: Sequence[int],
+) -> dict[str, NDArray[np.float64]]:
+    """Log prior and residual layer of the labelled test rows, by a fit on the others.
+
+    Named "HEAD-prior" and "HEAD-layer"; a head with too few rows has neither.
+    """
+    done: dict[str, NDArray[np.float64]] = {}
+    train = ~test
+    # Whole models, GPU kinds and sources move the prior; a few steps from the full fit find
+    # where to.
+    refit = fit_physics(
+        data.frame.take(train), {t: v[train] for t, v in labels.items()},
+        data.weight[train], physics, iterations=REFIT_ITERATIONS,
+    )  # fmt: skip
+    for head in heads:
+        known = np.isfinite(labels[head.lead])
+        a, b = np.flatnonzero(train & known), np.flatnonzero(test & known)
+        if len(a) < MIN_LABELLED_ROWS or len(b) == 0:
+            continue
+        frame, frame_test = data.frame.take(a), data.frame.take(b)
+        prior, prior_test = refit.evaluate(frame), refit.evaluate(frame_test)
+        layer = GaussianLayer.fit(
+            frame, prior, labels[head.lead][a] - prior.log[head.lead], data.weight[a],
+            tuned[head.name], n_global=N_GLOBAL, n_source=N_SOURCE,
+            rng=np.random.default_rng(seed),
+        )  # fmt: skip
+        places = KernelPlaces.from_frame(frame_test, prior_test)
+        done[f"{head.name}-prior"] = prior_test.log[head.lead]
+        done[f"{head.name}-layer"] = layer.predict(frame_test, places, similarity=False)[0]
+    return done
 
 
 def _spread_out(n: int, rows: NDArray[np.int64], *parts: NDArray[np.float64]) -> Parts:

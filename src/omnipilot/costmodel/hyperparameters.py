@@ -70,6 +70,17 @@ class Hyperparameters:
         table = np.asarray([self.group_noise_sd.get(str(g), self.noise_sd) for g in found])
         return np.asarray(table[inverse.ravel()])
 
+    def with_noise(self, factors: Mapping[str, float]) -> Hyperparameters:
+        """The noise of some groups times a factor; the common level is the mean of all groups'."""
+        told = {g: self.group_noise_sd.get(g, self.noise_sd) * k for g, k in factors.items()}
+        noise = self.group_noise_sd | told
+        return replace(self, noise_sd=_common(noise), group_noise_sd=noise)
+
+
+def _common(noise: Mapping[str, float]) -> float:
+    """The noise of a group that has none of its own: the geometric mean."""
+    return float(np.exp(np.mean(np.log(list(noise.values())))))
+
 
 def noise_groups(frame: Frame) -> NDArray[np.str_]:
     """Group of each row for the noise level: its source and GPU vendor, (n,)."""
@@ -140,8 +151,7 @@ def tune(
         )
         for index in (_whole_clusters(cluster, rows, rng) for _ in range(n_subsets))
     ])  # fmt: skip
-    common = float(np.exp(np.mean(np.log(list(noise.values())))))
-    return Hyperparameters(scales, common, noise)
+    return Hyperparameters(scales, _common(noise), noise)
 
 
 def tune_sources(

@@ -38,6 +38,12 @@ def left_out_means(
         error: residual − posterior mean with all rows (n,).
         groups: group of each row (n,).
     """
+    from scipy.linalg import solve_triangular  # noqa: PLC0415 - training only
+
+    def whiten(square: FloatArray, columns: FloatArray) -> FloatArray:
+        lower = np.linalg.cholesky(square)
+        return np.asarray(solve_triangular(lower, columns, lower=True, check_finite=False))
+
     gram = np.eye(len(shared)) + (shared * precision) @ shared.T
     between = shared.astype(np.float64)
     within: list[FloatArray] = []
@@ -45,14 +51,13 @@ def left_out_means(
     place = np.zeros(len(residual), dtype=np.int64)
     for i, (name, rows) in enumerate(members.items()):
         own, w = factors[name].astype(np.float64), precision[rows]
-        lower = np.linalg.cholesky(np.eye(len(own)) + (own * w) @ own.T)
-        white = np.linalg.solve(lower, own)
+        white = whiten(np.eye(len(own)) + (own * w) @ own.T, own)
         cross = (white * w) @ shared[:, rows].T
         gram -= cross.T @ cross
         between[:, rows] -= cross.T @ white
         within.append(white)
         block[rows], place[rows] = i, np.arange(len(rows))
-    between = np.linalg.solve(np.linalg.cholesky(gram), between)
+    between = whiten(gram, between)
     out = np.empty(len(residual))
     order = np.argsort(groups, kind="stable")
     starts = np.unique(groups[order], return_index=True)[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from omnipilot.learn.kept_folds import KeptFolds
 
 CARD_FILE = "MODEL_CARD.md"
+MOST_WORKERS = 4  # folds fitted at once; each takes about a gigabyte
 
 
 def train_bundle(
@@ -40,7 +42,8 @@ def train_bundle(
     Returns:
         The version and the card; the same rows give the same version.
     """
-    model = fit_cost_model(dataset.data, progress=progress, kept=kept)
+    workers = min(MOST_WORKERS, os.cpu_count() or 1)
+    model = fit_cost_model(dataset.data, progress=progress, kept=kept, workers=workers)
     card = model_card(dataset, model)
     save_bundle(model, out, card)
     if kept:
