@@ -38,6 +38,7 @@ def _mean(
 
 @pytest.mark.parametrize("n_groups", [1, 2, 7, N_ROWS])
 def test_a_group_s_means_are_those_of_a_fit_without_the_group(n_groups: int) -> None:
+    pytest.importorskip("scipy", reason="training needs scipy (extra 'fit')")
     rng = np.random.default_rng(n_groups)
     # Rows of two sources and, at the end, of none; groups run across the sources.
     members = {"a": np.arange(25), "b": np.arange(25, 50)}

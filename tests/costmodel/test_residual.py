@@ -83,6 +83,7 @@ def exact(r: Rows, weight: NDArray[np.float64], new: Frame) -> NDArray[np.float6
 def test_what_is_said_of_a_left_out_group_is_what_a_layer_without_it_says(
     monkeypatch: pytest.MonkeyPatch, *, without_source: bool
 ) -> None:
+    pytest.importorskip("scipy", reason="training needs scipy (extra 'fit')")
     monkeypatch.setattr(module, "REWEIGHTINGS", 0)
     r = rows()
     if without_source:  # a site's own rows have the global block alone
@@ -107,10 +108,35 @@ def test_what_is_said_of_a_left_out_group_is_what_a_layer_without_it_says(
     assert np.abs(found - seen).max() > 0.02
 
 
+def test_errors_of_left_out_groups_are_as_large_as_those_of_rows_never_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Odd rows are told by neighbours that know them, so the closed form alone says too little."""
+    pytest.importorskip("scipy", reason="training needs scipy (extra 'fit')")
+    frame = made().data.frame
+    rng = np.random.default_rng(4)
+    residual = np.sin(np.log(frame["concurrency"])) + 0.05 * rng.standard_t(1.5, frame.n)
+    groups = np.asarray([f"g{i // 2}" for i in range(frame.n)])
+
+    def errors() -> NDArray[np.float64]:
+        _, means = GaussianLayer.fit_left_out(
+            frame, prior_of(frame), residual, np.ones(frame.n), hyper(noise_sd=0.1), groups,
+            n_global=200, n_source=200, rng=np.random.default_rng(0),
+        )  # fmt: skip
+        return residual - means
+
+    corrected = errors()
+    monkeypatch.setattr(module, "UNDERSTATEMENT_REFITS", 0)
+    factor = corrected / errors()
+    assert factor == pytest.approx(factor[0])
+    assert 1.0 < factor[0] < 2.0
+
+
 @pytest.mark.parametrize(("true_sd", "told", "most"), [(0.0, 0.3, 0.9), (0.5, 0.5, 1.02)])
 def test_noise_is_what_leaving_groups_out_bears_out(
     monkeypatch: pytest.MonkeyPatch, true_sd: float, told: float, most: float
 ) -> None:
+    pytest.importorskip("scipy", reason="training needs scipy (extra 'fit')")
     frame = made().data.frame
     rng = np.random.default_rng(2)
     smooth = np.sin(2.0 * np.log(frame["concurrency"]))
