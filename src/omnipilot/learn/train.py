@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from omnipilot.learn.kept_folds import KeptFolds
 
 CARD_FILE = "MODEL_CARD.md"
-MOST_WORKERS = 4  # folds fitted at once; each takes about a gigabyte
+MOST_WORKERS = 4  # folds fitted at once
 
 
 def train_bundle(
