@@ -148,6 +148,7 @@ def fitted() -> FittedModel:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fit, "N_GLOBAL", 60)
         patch.setattr(fit, "N_SOURCE", 60)
+        patch.setattr(fit, "HELD_OUT_N_SOURCE", 60)
         patch.setattr(fit, "tune", partial(tune, rows=120, subsets=1, iterations=6))
         heads = [h for h in HEADS if h.name in {"throughput", "power", "ttft"}]
         return fit.fit_cost_model(made().data, heads=heads, classes=("seen", "model"))

@@ -9,12 +9,14 @@ import pytest
 from costmodel_builders import fitted, made, scenarios
 
 from omnipilot.costmodel import fit as module
-from omnipilot.costmodel.fit import CEILING_MARGIN_LOG, screen
+from omnipilot.costmodel.fit import CEILING_MARGIN_LOG, SHARE_GROUPS, layer_shares, screen
+from omnipilot.costmodel.fitted import ANY_SOURCE
 from omnipilot.costmodel.heads import HEADS, MIN_LABELLED_ROWS
 from omnipilot.costmodel.hyperparameters import Hyperparameters, Scales
 from omnipilot.costmodel.kernel import KERNEL_TERMS
 from omnipilot.costmodel.novelty import NOVELTY, SEEN
 from omnipilot.costmodel.physics import throughput_ceiling
+from omnipilot.costmodel.spread import MIN_SOURCE_ROWS
 from omnipilot.domain.targets import TARGET_NAMES
 
 
@@ -55,6 +57,27 @@ def test_held_out_intervals_cover_and_unseen_models_are_wider() -> None:
     for spread in head.spreads.values():
         assert spread.nested_coverage == pytest.approx(0.8, abs=0.1)
     assert head.spreads["model"].median_ape > head.spreads["seen"].median_ape
+
+
+def test_a_source_with_groups_enough_says_itself_how_much_of_the_layer_to_believe() -> None:
+    # The layer is right about the first source and misleads on the second and the third.
+    n = MIN_SOURCE_ROWS
+    layer = np.random.default_rng(0).normal(size=5 * n)
+    beyond = np.concatenate([layer[: 3 * n], -layer[3 * n :]])
+    source = np.repeat(["right", "misled", "few groups"], [3 * n, n, n])
+    groups = np.char.add(source, np.resize(np.arange(SHARE_GROUPS).astype(np.str_), 5 * n))
+    groups[4 * n :] = "one"
+    shares = layer_shares(beyond, layer, source, groups)
+    assert shares == {ANY_SOURCE: 1.0, "right": 1.0, "misled": 0.0}
+
+
+def test_questions_take_the_share_of_their_source_and_others_the_common_one() -> None:
+    frame = made().data.frame
+    shares = {"model": {ANY_SOURCE: 0.5, "beta": 0.25}}
+    head = replace(fitted().heads["throughput"], shares=shares)
+    of_beta = frame.category("source") == "beta"
+    assert set(head.share("model", frame)[of_beta]) == {0.25}
+    assert set(head.share("model", frame)[~of_beta]) == {0.5}
 
 
 def test_a_head_whose_rows_are_all_one_cell_is_left_to_the_prior(

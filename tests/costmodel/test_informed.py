@@ -7,7 +7,7 @@ import pytest
 from costmodel_builders import made, prior_of
 
 from omnipilot.costmodel.conformal import NOMINAL_COVERAGE, interval
-from omnipilot.costmodel.deviation import LEFT_EDGES, Deviation
+from omnipilot.costmodel.deviation import DEVIATION_TERMS, LEFT_EDGES, Deviation
 from omnipilot.costmodel.informed import calibrate_informed
 from omnipilot.costmodel.novelty import NOVELTY
 from omnipilot.costmodel.spread import fit_spread
@@ -32,7 +32,7 @@ def test_bands_narrowed_by_a_few_rows_cover_on_sites_not_calibrated_on() -> None
         by_source=False, seed=0,
     )  # fmt: skip
     # A deviation that is far too sure of what a row tells.
-    whole_site = np.zeros(13)
+    whole_site = np.zeros(len(DEVIATION_TERMS))
     whole_site[0] = 0.5
     sure = Deviation("model", whole_site, (3.0, 3.0), 0.01)
     calibrated = calibrate_informed(
@@ -65,7 +65,7 @@ def test_without_a_group_large_enough_the_offset_is_the_class_s_own() -> None:
     error = 0.1 * np.random.default_rng(0).standard_normal(frame.n)
     alone = np.arange(frame.n).astype(str)
     spread = fit_spread(frame, physics, error, alone, ("model",), by_source=False, seed=0)
-    deviation = Deviation("model", np.full(13, 0.1), (1.0, 1.0), 0.1)
+    deviation = Deviation("model", np.full(len(DEVIATION_TERMS), 0.1), (1.0, 1.0), 0.1)
     found = calibrate_informed(
         deviation, spread, frame, physics, error, alone, np.random.default_rng(0)
     )

@@ -30,6 +30,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("catboost", reason="training needs catboost (extra 'fit')")
     monkeypatch.setattr(fit, "N_GLOBAL", 30)
     monkeypatch.setattr(fit, "N_SOURCE", 30)
+    monkeypatch.setattr(fit, "HELD_OUT_N_SOURCE", 30)
     monkeypatch.setattr(fit, "tune", partial(tune, rows=60, subsets=1, iterations=2))
 
 

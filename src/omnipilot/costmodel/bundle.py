@@ -370,7 +370,10 @@ def _decode(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Fitted
             )
             for label, v in d["deviations"].items()
         }
-        shares = {label: float(d["shares"][label]) for label in spreads}
+        shares = {
+            label: {source: float(share) for source, share in d["shares"][label].items()}
+            for label in spreads
+        }
         heads[name] = FittedHead(by_name[name], layer, shares, spreads, deviations, d["n_rows"])
     local = {}
     for i, d in enumerate(document["local"]):

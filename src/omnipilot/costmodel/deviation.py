@@ -36,6 +36,7 @@ DEVIATION_TERMS: tuple[KernelTerm, ...] = (
     KernelTerm("GPU kind", ("source", "gpu_kind"), "", 0.20),
     KernelTerm("format", ("source", "kernel"), "", 0.15),
     KernelTerm("model", ("source", "model"), "", 0.20),
+    KernelTerm("format of model", ("source", "model", "kernel"), "", 0.15),
     KernelTerm("model on GPU kind", ("source", "model", "gpu_kind"), "", 0.15),
     KernelTerm("GPUs of model", ("source", "model", "n_gpus"), "", 0.15),
     KernelTerm("arm", _ARM, "", 0.10),

@@ -12,7 +12,7 @@ import numpy as np
 
 from omnipilot.costmodel.deviation import Deviation
 from omnipilot.costmodel.envelope import Envelope
-from omnipilot.costmodel.fitted import FittedHead, FittedModel
+from omnipilot.costmodel.fitted import ANY_SOURCE, FittedHead, FittedModel
 from omnipilot.costmodel.folds import group_folds
 from omnipilot.costmodel.heads import HEADS, MIN_LABELLED_ROWS, Head, lead_labels
 from omnipilot.costmodel.hyperparameters import Hyperparameters, tune, tune_sources
@@ -22,7 +22,7 @@ from omnipilot.costmodel.novelty import CLASS_NAMES, NOVELTY, SEEN
 from omnipilot.costmodel.physics import throughput_ceiling
 from omnipilot.costmodel.physics_fit import PhysicsParameters, fit_physics
 from omnipilot.costmodel.residual import GaussianLayer
-from omnipilot.costmodel.spread import fit_spread
+from omnipilot.costmodel.spread import MIN_SOURCE_ROWS, fit_spread
 from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -36,11 +36,13 @@ if TYPE_CHECKING:
 # Log prior and residual layer of n rows (n,), held out together with their group.
 Parts = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
 N_GLOBAL = 600
-N_SOURCE = 1600
+N_SOURCE = 2400
+HELD_OUT_N_SOURCE = 1600  # finer inducing points help rows with near neighbours, which these lack
 FOLDS = {"source": 9}  # every public source alone; the other classes in five folds
 DEFAULT_FOLDS = 5
 REFIT_ITERATIONS = 4
 LAYER_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+SHARE_GROUPS = 5  # held-out groups from which a source says itself how much of the layer to believe
 # A row this far above the ceiling is physically impossible (COSTMODEL §2).
 CEILING_MARGIN_LOG = float(np.log(1.3))
 
@@ -152,14 +154,16 @@ def fit_cost_model(
             if len(rows) < MIN_LABELLED_ROWS:
                 continue
             beyond = labels[head.lead][rows] - held_prior[rows]
-            share = layer_share(beyond, layer_part[rows])
-            error = beyond - share * layer_part[rows]
             frame = data.frame.take(rows)
-            at = physics.evaluate(frame)
+            groups = data.groups(novelty)[rows]
             home = fitted[head.name]
-            home.shares[novelty.name] = share
+            home.shares[novelty.name] = layer_shares(
+                beyond, layer_part[rows], frame.category("source"), groups
+            )
+            error = beyond - home.share(novelty.name, frame) * layer_part[rows]
+            at = physics.evaluate(frame)
             home.spreads[novelty.name] = fit_spread(
-                frame, at, error, data.groups(novelty)[rows],
+                frame, at, error, groups,
                 novelty.withheld + head.withheld, by_source=novelty.name == SEEN, seed=seed,
             )  # fmt: skip
             rng = np.random.default_rng(seed)
@@ -253,7 +257,7 @@ def _held_out_fold(
         prior, prior_test = refit.evaluate(frame), refit.evaluate(frame_test)
         layer = GaussianLayer.fit(
             frame, prior, labels[head.lead][a] - prior.log[head.lead], data.weight[a],
-            tuned[head.name], n_global=N_GLOBAL, n_source=N_SOURCE,
+            tuned[head.name], n_global=N_GLOBAL, n_source=HELD_OUT_N_SOURCE,
             rng=np.random.default_rng(seed),
         )  # fmt: skip
         places = KernelPlaces.from_frame(frame_test, prior_test)
@@ -277,12 +281,35 @@ def _sites(frame: Frame, novelty: NoveltyClass) -> NDArray[np.str_]:
     return np.char.add(np.char.add(frame.category("source"), "|"), inner).astype(np.str_)
 
 
-def layer_share(beyond: NDArray[np.float64], layer: NDArray[np.float64]) -> float:
+def layer_shares(
+    beyond: NDArray[np.float64],
+    layer: NDArray[np.float64],
+    source: NDArray[np.str_],
+    groups: NDArray[np.str_],
+) -> dict[str, float]:
     """How much of the layer's answer to believe in a class: the share with the least mean error.
 
     Args:
         beyond: log label − log prior of held-out rows (n,).
         layer: what the residual layer said of them (n,).
+        source: their source (n,).
+        groups: the group that was held out with each row (n,).
+
+    Returns:
+        The share of each source with rows (``MIN_SOURCE_ROWS``) and groups (``SHARE_GROUPS``)
+        enough to tell, and under "" that of any other.
     """
-    losses = [float(np.mean(np.abs(beyond - share * layer))) for share in LAYER_SHARES]
-    return LAYER_SHARES[int(np.argmin(losses))]
+
+    def best(rows: NDArray[np.bool_]) -> float:
+        losses = [np.abs(beyond[rows] - share * layer[rows]).mean() for share in LAYER_SHARES]
+        return LAYER_SHARES[int(np.argmin(losses))]
+
+    shares = {ANY_SOURCE: best(np.ones(len(beyond), dtype=bool))}
+    for name in np.unique(source):
+        mine = source == name
+        if (
+            np.count_nonzero(mine) >= MIN_SOURCE_ROWS
+            and len(np.unique(groups[mine])) >= SHARE_GROUPS
+        ):
+            shares[str(name)] = best(mine)
+    return shares

@@ -54,6 +54,7 @@ POWER_MARGIN = 1.15
 NEAR_SHARE = 0.5
 # Answers that keep more of their variance than this were not touched by the site's rows.
 UNTOUCHED_SHARE = 0.99
+ANY_SOURCE = ""
 # A missing class is answered by the next broader one that was calibrated.
 FALLBACK_ORDER = ("source", "gpu", "family", "model", SEEN)
 
@@ -62,13 +63,14 @@ FALLBACK_ORDER = ("source", "gpu", "family", "model", SEEN)
 class FittedHead:
     """One head: its residual layer and, for each calibrated novelty class, what errors look like.
 
-    ``shares`` tells how much of the layer to believe, ``spreads`` gives the band of a single
-    answer, ``deviations`` how answers err together.
+    ``shares`` tells how much of the layer to believe by class and source (``ANY_SOURCE``: one that
+    is not named), ``spreads`` gives the band of a single answer, ``deviations`` how answers err
+    together.
     """
 
     head: Head
     layer: GaussianLayer
-    shares: dict[str, float]
+    shares: dict[str, dict[str, float]]
     spreads: dict[str, Spread]
     deviations: dict[str, Deviation]
     n_rows: int
@@ -80,6 +82,12 @@ class FittedHead:
         at = FALLBACK_ORDER.index(name)
         broader = [*reversed(FALLBACK_ORDER[:at]), *FALLBACK_ORDER[at + 1 :]]
         return next(c for c in broader if c in self.spreads)
+
+    def share(self, name: str, frame: Frame) -> NDArray[np.float64]:
+        """How much of the layer to believe of each question of a class (n,)."""
+        of = self.shares[name]
+        levels = [of.get(source, of[ANY_SOURCE]) for source in frame.levels["source"]]
+        return np.asarray(levels)[frame.codes["source"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +199,7 @@ class FittedModel:
         crossed = np.zeros((len(heads), n), dtype=bool)
         near_points, informed = np.zeros((len(heads), n)), np.zeros((len(heads), n))
         for k, (name, head) in enumerate(zip(names, heads, strict=True)):
-            if name == similar or any(head.shares[own[k]] for own in labels.values()):
+            if name == similar or any(any(head.shares[c[k]].values()) for c in labels.values()):
                 centres[k], near_points[k] = head.layer.predict(
                     frame, questions.places, similarity=name == similar
                 )
@@ -203,8 +211,8 @@ class FittedModel:
                 part, at, numeric, where = frame.take(rows), at.take(rows), numeric[rows], rows
             spreads = self._spreads(tuple(zip(names, own, strict=True)))
             q, crossed[:, where] = spreads.quantiles(part, at, numeric)
-            shares = np.array([h.shares[label] for h, label in zip(heads, own, strict=True)])
-            centre = shares[:, None] * centres[:, where]
+            shares = [h.share(label, part) for h, label in zip(heads, own, strict=True)]
+            centre = np.stack(shares) * centres[:, where]
             offsets = spreads.offsets(part)
             left: dict[int, NDArray[np.float64]] = {}
             for k, (name, label) in enumerate(zip(names, own, strict=True)):
@@ -307,7 +315,7 @@ class FittedModel:
                 noise = np.full(len(rows), deviation.noise_sd)
                 if weight is not None:
                     noise /= np.sqrt(np.maximum(weight[rows], 1e-6))
-                error = beyond - head.shares[label] * layer
+                error = beyond - head.share(label, part) * layer
                 local[name, label] = deviation.condition(
                     part, at, error, noise, cells[rows] if cells is not None else None
                 )
