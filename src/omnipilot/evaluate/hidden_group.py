@@ -30,6 +30,30 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 
+def most_telling(
+    covariance: FloatArray,
+    noise_sd: FloatArray,
+    rows: NDArray[np.int64],
+    candidates: NDArray[np.int64],
+) -> int:
+    """The candidate whose row would take most off the expected errors of some rows.
+
+    An expected error is proportional to its standard deviation: the row that takes most off the sum
+    of the variances would tell of the few that are known least.
+
+    Args:
+        covariance: of the errors of all rows (n, n).
+        noise_sd: noise of a single row (n,).
+        rows: whose errors count.
+        candidates: among all rows.
+    """
+    variance = np.maximum(np.diag(covariance), 0.0)
+    cross = covariance[np.ix_(rows, candidates)]
+    gone = cross**2 / (variance[candidates] + noise_sd[candidates] ** 2)
+    left = np.sqrt(np.maximum(variance[rows][:, None] - gone, 0.0))
+    return int(candidates[np.argmin(left.sum(axis=0))])
+
+
 @dataclass(frozen=True, slots=True)
 class HiddenGroup:
     """Rows of decisions in which a hidden model or GPU kind takes part.
@@ -131,12 +155,7 @@ class HiddenGroup:
 
     def most_telling(self, covariance: FloatArray, candidates: NDArray[np.int64]) -> int:
         """The candidate whose row would take most off the expected errors of the hidden rows."""
-        rows = np.flatnonzero(self.hidden)
-        variance = np.maximum(np.diag(covariance), 0.0)
-        cross = covariance[np.ix_(rows, candidates)]
-        gone = cross**2 / (variance[candidates] + self.noise_sd[candidates] ** 2)
-        left = np.sqrt(np.maximum(variance[rows][:, None] - gone, 0.0))
-        return int(candidates[np.argmin(left.sum(axis=0))])
+        return most_telling(covariance, self.noise_sd, np.flatnonzero(self.hidden), candidates)
 
     def ape(self, log: FloatArray, revealed: Sequence[int]) -> FloatArray:
         """Absolute percentage error of each hidden row (n,); NaN for revealed and known ones."""

@@ -1,8 +1,8 @@
 """What a few rows of one's own are worth: hide a group, reveal a few rows, predict the rest.
 
 The model of a fold has never seen the group (a model, GPU kind or source). Rows of the group are
-revealed one by one, at random or where they take away most of the variance, and the model is
-conditioned in closed form; nothing is fitted again.
+revealed one by one, at random or where their variance takes most off the expected errors, and the
+model is conditioned in closed form; nothing is fitted again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from omnipilot.domain.errors import UsageError
+from omnipilot.evaluate.hidden_group import most_telling
 from omnipilot.evaluate.holdout import Holdout, fold_models
 from omnipilot.evaluate.metrics import errors
 
@@ -142,13 +143,12 @@ def _order(
     deviation = head.deviations[head.calibrated(question.novelty.name)]
     part = frame.take(candidates)
     covariance = deviation.joint(part, model.physics.evaluate(part))
-    noise = deviation.noise_sd**2
+    noise_sd = np.full(part.n, deviation.noise_sd)
     chosen: list[int] = []
     for _ in range(probes):
-        gain = (covariance**2).sum(axis=1) / (np.diag(covariance) + noise)
-        gain[chosen] = -1.0
-        best = int(np.argmax(gain))
+        rows = np.arange(part.n)
+        best = most_telling(covariance, noise_sd, rows, np.delete(rows, chosen))
         chosen.append(best)
         column = covariance[:, best].copy()
-        covariance -= np.outer(column, column) / (column[best] + noise)
+        covariance -= np.outer(column, column) / (column[best] + noise_sd[best] ** 2)
     return candidates[chosen]
