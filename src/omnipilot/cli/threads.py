@@ -1,4 +1,4 @@
-"""One thread for linear algebra, so that a fit gives the same bits on every machine."""
+"""One thread for linear algebra, so that a fit gives the same bits on any number of cores."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def fit_cost_model(
         data: screened rows with status ok.
         heads: the heads to fit; a head with fewer than 15 labelled rows is left to the prior.
         classes: novelty classes to calibrate.
-        seed: the same rows and seed give the same model, bit for bit.
+        seed: the same rows and seed give the same model, bit for bit, on one kind of processor.
         progress: told in words what is being done.
         kept: folds of the same fit that was cut; nothing is kept where None.
         workers: folds that are fitted at once, in threads; their number changes no result.
