@@ -370,10 +370,7 @@ def _decode(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Fitted
             )
             for label, v in d["deviations"].items()
         }
-        shares = {
-            label: {source: float(share) for source, share in d["shares"][label].items()}
-            for label in spreads
-        }
+        shares = {k: {s: float(v) for s, v in d["shares"][k].items()} for k in spreads}
         heads[name] = FittedHead(by_name[name], layer, shares, spreads, deviations, d["n_rows"])
     local = {}
     for i, d in enumerate(document["local"]):

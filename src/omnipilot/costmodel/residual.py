@@ -95,8 +95,8 @@ class GaussianLayer:
             n_source: most inducing points of one source's block.
             rng: picks the inducing points.
         """
-        design = _Design.of(frame, physics, hyper, n_global, n_source, rng)
-        return design.layer(design.solution(frame, residual, weight))
+        design = _Design.of(frame, physics, residual, weight, hyper, n_global, n_source, rng)
+        return design.layer(design.solution())
 
     @classmethod
     def fit_left_out(
@@ -135,11 +135,13 @@ class GaussianLayer:
             residuals by what :meth:`_Design.understatement` finds.
         """
         # Half the inducing points tell the levels apart as well, at a quarter of the cost.
-        coarse = _Design.of(frame, physics, hyper, n_global // 2, n_source // 2, rng.spawn(1)[0])
-        noise = coarse.best_noise(frame, residual, weight, groups)
-        design = _Design.of(frame, physics, hyper.with_noise(noise), n_global, n_source, rng)
-        solution, means = design.left_out(frame, residual, weight, groups)
-        beyond = design.understatement(frame, residual, weight, groups, means, rng)
+        coarse = _Design.of(
+            frame, physics, residual, weight, hyper, n_global // 2, n_source // 2, rng.spawn(1)[0]
+        )
+        hyper = hyper.with_noise(coarse.best_noise(groups))
+        design = _Design.of(frame, physics, residual, weight, hyper, n_global, n_source, rng)
+        solution, means = design.left_out(groups)
+        beyond = design.understatement(groups, means, rng)
         return design.layer(solution), residual - beyond * (residual - means)
 
     def predict(
@@ -200,10 +202,15 @@ class _Solution:
 class _Design:
     """Training rows as the blocks see them.
 
+    ``residual`` and ``weight`` of the rows (n,), their ``source`` and their ``noise_group`` (n,);
     ``members`` are the rows of each block, ``chosen`` its inducing points among them, ``factors``
     float32 (m, n_block) with the covariance of the block's rows ≈ FᵀF.
     """
 
+    residual: NDArray[np.float64]
+    weight: NDArray[np.float64]
+    source: NDArray[np.str_]
+    noise_group: NDArray[np.str_]
     levels: KernelLevels
     hyper: Hyperparameters
     inputs: KernelInputs
@@ -216,6 +223,8 @@ class _Design:
         cls,
         frame: Frame,
         physics: Physics,
+        residual: NDArray[np.float64],
+        weight: NDArray[np.float64],
         hyper: Hyperparameters,
         n_global: int,
         n_source: int,
@@ -246,55 +255,45 @@ class _Design:
             chosen[name], factors[name] = pivoted_cholesky(
                 columns, len(rows), variance, min(most, len(rows)), rng
             )
-        return cls(levels, hyper, inputs, members, chosen, factors)
+        return cls(
+            residual, weight, sources, noise_groups(frame), levels, hyper, inputs, members, chosen,
+            factors,
+        )  # fmt: skip
 
-    def solution(
-        self, frame: Frame, residual: NDArray[np.float64], weight: NDArray[np.float64]
-    ) -> _Solution:
+    def solution(self) -> _Solution:
         """Coefficients under noise by group, odd rows down-weighted as a Student-t would."""
-        noise = self.hyper.noise(noise_groups(frame)) ** 2 / np.maximum(weight, 1e-6)
-        solution = self._solution(residual, 1.0 / noise)
+        noise = self.hyper.noise(self.noise_group) ** 2 / np.maximum(self.weight, 1e-6)
+        solution = self._solution(1.0 / noise)
         for _ in range(REWEIGHTINGS):
-            error = residual - self.fitted(solution.beta)
+            error = self.residual - self.fitted(solution.beta)
             scale = (STUDENT_DOF + 1.0) / (STUDENT_DOF + error**2 / noise)
-            solution = self._solution(residual, scale / noise)
+            solution = self._solution(scale / noise)
         return solution
 
-    def _solution(self, residual: NDArray[np.float64], precision: NDArray[np.float64]) -> _Solution:
-        return _Solution(_solve(self.factors, self.members, residual, precision), precision)
+    def _solution(self, precision: NDArray[np.float64]) -> _Solution:
+        return _Solution(_solve(self.factors, self.members, self.residual, precision), precision)
 
-    def left_out(
-        self,
-        frame: Frame,
-        residual: NDArray[np.float64],
-        weight: NDArray[np.float64],
-        groups: NDArray[np.str_],
-    ) -> tuple[_Solution, NDArray[np.float64]]:
+    def left_out(self, groups: NDArray[np.str_]) -> tuple[_Solution, NDArray[np.float64]]:
         """:meth:`solution`, and the mean log residuals of the rows without their group (n,).
 
         How odd a row is was told with all rows, and inducing points were picked among all.
         """
-        solution = self.solution(frame, residual, weight)
-        error = residual - self.fitted(solution.beta)
+        solution = self.solution()
+        error = self.residual - self.fitted(solution.beta)
         own = {name: rows for name, rows in self.members.items() if name != GLOBAL}
         return solution, left_out_means(
-            self.factors[GLOBAL], self.factors, own, solution.precision, residual, error, groups
-        )
+            self.factors[GLOBAL], self.factors, own, solution.precision, self.residual, error,
+            groups,
+        )  # fmt: skip
 
-    def best_noise(
-        self,
-        frame: Frame,
-        residual: NDArray[np.float64],
-        weight: NDArray[np.float64],
-        groups: NDArray[np.str_],
-    ) -> dict[str, float]:
+    def best_noise(self, groups: NDArray[np.str_]) -> dict[str, float]:
         """Of each noise group the factor at which :meth:`left_out` misses its rows least."""
-        names, group_of = np.unique(noise_groups(frame), return_inverse=True)
+        names, group_of = np.unique(self.noise_group, return_inverse=True)
         misses = []
         for factor in NOISE_FACTORS:
             hyper = self.hyper.with_noise(dict.fromkeys(names.tolist(), factor))
-            _, means = replace(self, hyper=hyper).left_out(frame, residual, weight, groups)
-            misses.append(np.abs(residual - means))
+            _, means = replace(self, hyper=hyper).left_out(groups)
+            misses.append(np.abs(self.residual - means))
         table = np.stack(misses)
         return {
             name: NOISE_FACTORS[table[:, group_of == i].mean(axis=1).argmin()]
@@ -302,13 +301,7 @@ class _Design:
         }
 
     def understatement(
-        self,
-        frame: Frame,
-        residual: NDArray[np.float64],
-        weight: NDArray[np.float64],
-        groups: NDArray[np.str_],
-        means: NDArray[np.float64],
-        rng: np.random.Generator,
+        self, groups: NDArray[np.str_], means: NDArray[np.float64], rng: np.random.Generator
     ) -> float:
         """How many times as large errors of groups are that the weights never saw, 1 or more.
 
@@ -318,17 +311,16 @@ class _Design:
         nominal share.
         """
         fold = group_folds(groups, UNDERSTATEMENT_FOLDS, rng)
-        closed = np.abs(residual - means)
-        codes = frame.codes["source"]
-        level = np.ones(frame.n)
-        for code in np.unique(codes):
-            mine = codes == code
+        closed = np.abs(self.residual - means)
+        level = np.ones(len(closed))
+        for source in np.unique(self.source):
+            mine = self.source == source
             level[mine] = max(float(np.quantile(closed[mine], NOMINAL_COVERAGE)), 1e-9)
         pairs = []
         for k in range(min(UNDERSTATEMENT_REFITS, int(fold.max()))):
             test = fold == k
-            solution = self.solution(frame, residual, np.where(test, 0.0, weight))
-            real = np.abs(residual - self.fitted(solution.beta))
+            solution = replace(self, weight=np.where(test, 0.0, self.weight)).solution()
+            real = np.abs(self.residual - self.fitted(solution.beta))
             pairs.append(np.stack([real, closed])[:, test] / level[test])
         if not pairs:
             return 1.0
