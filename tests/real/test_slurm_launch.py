@@ -304,8 +304,14 @@ def test_a_grid_on_slurm_survives_a_killed_driver_and_a_controller_that_is_down(
     assert {state["tries"] for state in status["states"]} == {1}
     assert {state["outcome"] for state in status["states"]} == {"benchmarked"}
     names = [f"omnipilot-vllm-{state['run_id']}" for state in status["states"]]
-    jobs = slurm.run("sacct", "-n", "-P", "-X", "--format=JobName", f"--name={','.join(names)}")
-    assert sorted(jobs.split()) == sorted(names)
+
+    def accounted() -> list[str]:
+        given = f"--name={','.join(names)}"
+        return sorted(slurm.run("sacct", "-n", "-P", "-X", "--format=JobName", given).split())
+
+    # Accounting lags behind the controller that was down.
+    wait_until(lambda: len(accounted()) >= len(names))
+    assert accounted() == sorted(names)
     loads = [(s.row.precision, s.row.concurrency, s.row.max_model_len)
              for s in Store(home).rows() if isinstance(s.row, InferenceRun)]  # fmt: skip
     assert len(loads) == len(set(loads)) == 8
