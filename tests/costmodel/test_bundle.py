@@ -226,6 +226,14 @@ def test_a_bundle_that_lacks_a_part_is_refused(copy: Path, part: str) -> None:
     assert part in refusal(copy)
 
 
+def test_a_class_without_the_share_of_sources_not_named_is_refused(copy: Path) -> None:
+    def change(document: dict[str, Any], _: dict[str, NDArray[Any]]) -> None:
+        del document["heads"]["throughput"]["shares"]["model"][""]
+
+    rewrite(copy, change)
+    assert "lacks a part" in refusal(copy)
+
+
 def test_a_flipped_bit_anywhere_in_the_arrays_never_changes_an_answer_unnoticed(
     copy: Path,
 ) -> None:

@@ -24,7 +24,7 @@ from omnipilot.costmodel.deviation import (
 )
 from omnipilot.costmodel.envelope import Envelope
 from omnipilot.costmodel.features import FEATURES, ONE_HOT, FeatureSpace
-from omnipilot.costmodel.fitted import FittedHead, FittedModel
+from omnipilot.costmodel.fitted import ANY_SOURCE, FittedHead, FittedModel
 from omnipilot.costmodel.heads import HEADS
 from omnipilot.costmodel.hyperparameters import Hyperparameters, Scales
 from omnipilot.costmodel.kernel import (
@@ -328,8 +328,7 @@ def _decode(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Fitted
             for category, levels in document["physics_offsets"]
         },
     )
-    by_name = {head.name: head for head in HEADS}
-    heads = {}
+    by_name, heads = {head.name: head for head in HEADS}, {}
     for name, d in document["heads"].items():
         blocks = {}
         for i, label in enumerate(d["blocks"]):
@@ -370,7 +369,8 @@ def _decode(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Fitted
             )
             for label, v in d["deviations"].items()
         }
-        shares = {k: {s: float(v) for s, v in d["shares"][k].items()} for k in spreads}
+        told = {label: d["shares"][label] for label in spreads}
+        shares = {k: {s: float(v[s]) for s in (ANY_SOURCE, *v)} for k, v in told.items()}
         heads[name] = FittedHead(by_name[name], layer, shares, spreads, deviations, d["n_rows"])
     local = {}
     for i, d in enumerate(document["local"]):

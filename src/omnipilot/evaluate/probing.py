@@ -143,10 +143,9 @@ def _order(
     deviation = head.deviations[head.calibrated(question.novelty.name)]
     part = frame.take(candidates)
     covariance = deviation.joint(part, model.physics.evaluate(part))
-    noise_sd = np.full(part.n, deviation.noise_sd)
+    noise_sd, rows = np.full(part.n, deviation.noise_sd), np.arange(part.n)
     chosen: list[int] = []
     for _ in range(probes):
-        rows = np.arange(part.n)
         best = most_telling(covariance, noise_sd, rows, np.delete(rows, chosen))
         chosen.append(best)
         column = covariance[:, best].copy()
