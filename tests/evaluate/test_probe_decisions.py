@@ -186,3 +186,15 @@ def test_what_cannot_be_judged_is_refused() -> None:
     nothing = replace(TERMS, prices={"a100-80": 1.8})
     with pytest.raises(UsageError, match="two priced arms"):
         judge_groups(made(), Holdout("output_tokens_per_s", "model"), 1, nothing)
+
+
+def test_probes_without_a_hidden_group_are_refused_before_anything_is_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("read the rows first")
+
+    monkeypatch.setattr("omnipilot.learn.dataset.read_runs", never)
+    arguments = ["evaluate", "--data", str(tmp_path), "--target", "output_tokens_per_s"]
+    assert run([*arguments, "--split", "cell", "--probes", "3", "--home", str(tmp_path)]) == 2
+    assert "say --split model" in capsys.readouterr().err

@@ -113,17 +113,19 @@ def evaluate(
     from omnipilot.cli import output  # noqa: PLC0415 - same
     from omnipilot.evaluate.heldout_report import report  # noqa: PLC0415 - same
     from omnipilot.evaluate.holdout import FOLDS_FOLDER, Holdout, hold_out  # noqa: PLC0415 - same
-    from omnipilot.evaluate.probing import probe_curve  # noqa: PLC0415 - same
+    from omnipilot.evaluate.probing import check_split, probe_curve  # noqa: PLC0415 - same
     from omnipilot.learn.dataset import build_dataset, read_runs  # noqa: PLC0415 - same
     from omnipilot.settings import default_home  # noqa: PLC0415 - same
 
+    question = Holdout(target=target, split=split, sources=sources, engine=engine, vendor=vendor)
+    if probes:
+        check_split(question)
     site = home or default_home()
     cache = site / FOLDS_FOLDER
     dataset = build_dataset(read_runs(folder), Catalog.load(site))
     output.progress(
         f"{dataset.data.frame.n:,} rows to learn from, {dataset.excluded.total:,} left out"
     )
-    question = Holdout(target=target, split=split, sources=sources, engine=engine, vendor=vendor)
     held = hold_out(dataset, question, output.progress, cache)
     figures = report(dataset, question, held)
     if probes:

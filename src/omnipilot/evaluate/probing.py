@@ -34,6 +34,16 @@ MOST_CANDIDATES = 400
 FEWEST_LEFT = 5
 
 
+def check_split(question: Holdout) -> None:
+    """Tell before anything is fitted whether rows can be revealed.
+
+    Raises:
+        UsageError: split "cell", which hides nothing that a probe could tell.
+    """
+    if question.split == "cell":
+        raise UsageError("probes need a hidden group: say --split model, family, gpu or source")
+
+
 def probe_curve(
     dataset: Dataset,
     question: Holdout,
@@ -52,10 +62,9 @@ def probe_curve(
         median APE; ``groups``: names and sizes; ``left_out``: groups with too few rows.
 
     Raises:
-        UsageError: split "cell", which hides nothing that a probe could tell.
+        UsageError: as :func:`check_split`, or no group has rows enough.
     """
-    if question.split == "cell":
-        raise UsageError("probes need a hidden group: say --split model, family, gpu or source")
+    check_split(question)
     data = dataset.data
     tested = question.mask(data)
     rng = np.random.default_rng(question.seed)
