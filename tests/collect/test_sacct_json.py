@@ -142,6 +142,7 @@ def test_a_job_that_never_started_keeps_what_it_asked_for(tmp_path: Path) -> Non
     ("record", "code"),
     [
         (job(state={"current": ["RUNNING"]}), "not ended"),
+        (job(partition="", name="allocation"), "not recorded whole"),
         (job(state={"current": []}), "State unreadable"),
         (job(state={"current": ["GONE"]}), "State unreadable"),
         (job(job_id=0), "JobID unreadable"),

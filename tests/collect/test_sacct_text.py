@@ -248,6 +248,15 @@ def test_a_name_made_to_pass_for_columns_is_refused_not_believed(tmp_path: Path)
     assert item.code == "delimiter ambiguous"
 
 
+def test_a_job_whose_start_is_not_recorded_yet_is_left_for_later(tmp_path: Path) -> None:
+    # Printed by sacct 22.05 within a second after a job of a second; the line after it, later.
+    early = {"JobName": "allocation", "Partition": "", "Eligible": "0", "TimelimitRaw": "0"}
+    assert fault(tmp_path / "a", **early) == "not recorded whole"
+    assert fault(tmp_path / "b", **early, ElapsedRaw="0") == "not recorded whole"
+    assert fault(tmp_path / "c", JobName="allocation", Partition="") == "not recorded whole"
+    assert one(tmp_path / "d", JobName="allocation").job_class == "other"
+
+
 def test_two_records_run_together_are_refused(tmp_path: Path) -> None:
     content = text({"JobID": "1"}, {"JobID": "2"})
     header, first, second = content.splitlines()

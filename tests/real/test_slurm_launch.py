@@ -18,7 +18,7 @@ import vllm_stand_in
 
 from omnipilot.advisor import Advisor, Question
 from omnipilot.advisor.launching import LaunchOrder, prepare_launch, save_launch
-from omnipilot.domain import InferenceRun, ServingRequest, StartupRun
+from omnipilot.domain import ClusterJob, InferenceRun, ServingRequest, StartupRun
 from omnipilot.domain.labels import FAILURE_BY_NAME
 from omnipilot.launch.emit import is_done, outcome_of, read_marks
 from omnipilot.launch.script import launch_script
@@ -112,13 +112,17 @@ def test_harvest_advise_launch_ingest_and_the_next_advice_shows_the_run(
     (run,) = [s.row for s in Store(home).rows() if isinstance(s.row, InferenceRun)]
     assert {"aggregate_tokens_per_s", "ttft_p50_s", "cold_start_s"} <= set(run.labels)
     assert run.stack.engine_version == vllm_stand_in.VERSION
-    # The harvest knows the job as a vLLM server that came up.
-    omnipilot(slurm, home, "collect", "sacct", "--since", "1d")
-    slept = [s.row for s in Store(home, log_name=CLUSTER_LOG_NAME).rows()]
-    assert any(
-        getattr(row, "job_id", "") == str(job_id) and getattr(row, "job_class", "") == "vllm"
-        for row in slept
-    )
+
+    # The harvest knows the job as a vLLM server that came up, once the accounting knows its name:
+    # its end may be there before its start.
+    def harvested() -> list[ClusterJob]:
+        omnipilot(slurm, home, "collect", "sacct", "--since", "1d")
+        jobs = [s.row for s in Store(home, log_name=CLUSTER_LOG_NAME).rows()]
+        return [j for j in jobs if isinstance(j, ClusterJob) and j.job_id == str(job_id)]
+
+    wait_until(lambda: harvested() != [])
+    (job,) = harvested()
+    assert (job.job_class, job.partition, job.state) == ("vllm", "gpu_h100", "COMPLETED")
 
 
 def request_of(**changes: Any) -> ServingRequest:

@@ -18,8 +18,9 @@ __all__ = ["emit_report", "exit_code"]
 def exit_code(report: HarvestReport) -> int:
     """2 where nothing but refused records was found, else 0."""
     taken = report.accepted + report.duplicate + report.outside
-    # A job that still runs is no fault of the input.
-    faulty = report.rejected - report.by_reason.get("not ended", 0)
+    # A job that still runs, or whose start is still on its way, is no fault of the input.
+    early = sum(report.by_reason.get(code, 0) for code in ("not ended", "not recorded whole"))
+    faulty = report.rejected - early
     return exits.USAGE if faulty and not taken else exits.OK
 
 

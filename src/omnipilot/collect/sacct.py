@@ -36,8 +36,8 @@ def collect_sacct(
 ) -> Iterator[ClusterJob | Rejection]:
     """Read the ended jobs of a file that sacct printed.
 
-    A job that has not ended is a rejection of code "not ended": it is taken when it has. Steps
-    are passed over.
+    A job that has not ended is a rejection of code "not ended": it is taken when it has. So is one
+    whose start has not reached the accounting, "not recorded whole". Steps are passed over.
 
     Args:
         path: the file, plain or gzip-compressed, text or JSON (told by its first character).

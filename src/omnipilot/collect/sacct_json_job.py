@@ -23,7 +23,6 @@ from omnipilot.collect.slurm_values import (
     checked_time_s,
     gpus_of_counts,
     gpus_of_tres,
-    job_class,
     job_number,
     named_state,
 )
@@ -163,7 +162,7 @@ def _record(job: _Job) -> JobRecord:
         partition=job.partition or "",
         user=job.user or "",
         account=job.account or "",
-        job_class=job_class(job.name or ""),
+        name=job.name or "",
         exit_code=exit_code,
         exit_signal=exit_signal,
         restarts=_count(job.restart_cnt, "restart_cnt", -1),

@@ -156,7 +156,8 @@ class QuickReader:
         users = [self._users[name] for name in user]
         accounts = [self._accounts[name] for name in account]
         places = [
-            self._places[a] and self._places[b] for a, b in zip(cluster, partition, strict=True)
+            b and self._places[a] and self._places[b]
+            for a, b in zip(cluster, partition, strict=True)
         ]
         good = [
             submit >= EARLIEST_S

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from omnipilot.collect.jobstats import NO_STATISTICS, Statistics
-from omnipilot.collect.slurm_values import NO_GPUS, FieldError, Gpus, JobState
+from omnipilot.collect.slurm_values import NO_GPUS, FieldError, Gpus, JobState, job_class
 from omnipilot.domain.arm import StackFingerprint
 from omnipilot.domain.rows import ClusterJob
 
@@ -28,6 +28,9 @@ _CLOCK_SLACK_S: Final = 1
 # Times printed without an offset shift by an hour where daylight saving begins or ends.
 _LOCAL_SLACK_S: Final = 3600 + _CLOCK_SLACK_S
 _DAMAGED: Final = "\ufffd"
+# Where the end of a short job reaches slurmdbd before its start does, its record has this name, no
+# partition and no time limit until the start comes; every other job has a partition.
+_NAMELESS: Final = "allocation"
 _NO_STACK: Final = StackFingerprint()  # accounting does not tell it
 
 
@@ -53,7 +56,7 @@ class JobRecord(msgspec.Struct, gc=False):
     partition: str = ""
     user: str = ""
     account: str = ""
-    job_class: str = ""
+    name: str = ""
     exit_code: int = -1
     exit_signal: int = -1
     restarts: int = -1
@@ -72,10 +75,16 @@ def row_of(record: JobRecord, key: SiteKey | None) -> ClusterJob:
         key: the site's key; without it users and accounts are left out.
 
     Raises:
-        FieldError: the job has not ended, or its fields contradict one another.
+        FieldError: the job has not ended, or is not recorded whole yet, or its fields contradict
+            one another.
     """
     if not record.state.ended:
         raise FieldError("not ended", "the job has not ended yet: collect it again when it has")
+    if record.name == _NAMELESS and not record.partition:
+        raise FieldError(
+            "not recorded whole",
+            "the accounting has the job's end and not its start yet: collect it again later",
+        )
     _check_times(record)
     _check_twice_told(record)
     _check_names(record)
@@ -94,7 +103,7 @@ def row_of(record: JobRecord, key: SiteKey | None) -> ClusterJob:
         partition=record.partition,
         user_hash=key.hashed("user", record.user) if key else "",
         account_hash=key.hashed("account", record.account) if key else "",
-        job_class=record.job_class,
+        job_class=job_class(record.name),
         ended_by=state.ended_by,
         exit_code=record.exit_code,
         exit_signal=record.exit_signal,
