@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from voi_builders import brute_force_usd, shared, stakes
 
@@ -195,6 +195,8 @@ def test_the_chance_of_each_arm_to_win_is_that_of_the_simulation() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(-3, 3), st.floats(-2, 2)), min_size=1, max_size=6))
+@example([(0.0, 0.0), (1.0, 5e-324)])
+@example([(1.0, 0.0), (0.0, 5e-324)])
 @settings(max_examples=80, deadline=None)
 def test_the_linear_form_is_the_integral_of_the_upper_envelope(
     arms: list[tuple[float, float]],

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _REACH: Final = 9.0  # beyond this the normal's weight is below 1e-18
 _GRID: Final = 4096  # an arm that leads in an interval narrower than 0.0044 is passed over
 _BISECTIONS: Final = 48
+_FAR: Final = 1e300
 _SQRT_2: Final = math.sqrt(2.0)
 
 
@@ -67,7 +68,9 @@ def knowledge_gradient(mean_usd: FloatArray, loading_usd: FloatArray) -> float:
     for i in range(1, len(slope)):
         while True:
             j = leaders[-1]
-            cross = (mean[j] - mean[i]) / (slope[i] - slope[j])
+            # Lines as good as parallel cross beyond the largest float: nowhere that matters.
+            with np.errstate(over="ignore"):
+                cross = np.clip((mean[j] - mean[i]) / (slope[i] - slope[j]), -_FAR, _FAR)
             if cross > starts[-1]:
                 break
             leaders.pop()
