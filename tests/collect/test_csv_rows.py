@@ -216,6 +216,36 @@ def test_questions_need_no_labels_and_no_status(tmp_path: Path) -> None:
     assert (run.labels, run.status, run.source) == ({}, "ok", "")
 
 
+@pytest.mark.parametrize(
+    ("columns", "wanted"),
+    [
+        ({}, (False, False, 1, "")),
+        ({"attn_dp": "1", "ep": "1", "moe_ep": "0", "pp": "1"}, (False, False, 1, "")),
+        ({"attn_dp": "8", "moe_ep": "8"}, (True, True, 1, "")),
+        ({"ep": "4", "pp": "2"}, (False, True, 2, "")),
+        ({"parallelism": "tep"}, (False, True, 1, "")),
+        ({"parallelism": "dep"}, (True, True, 1, "")),
+        ({"parallelism": "tp"}, (False, False, 1, "")),
+        ({"notes": "MoE layers with DP for attention"}, (True, False, 1, "")),
+        ({"config": " mns=512  mnbt=1024"}, (False, False, 1, "mns=512 mnbt=1024")),
+        ({"engine_settings": "a", "config": "b"}, (False, False, 1, "a")),
+    ],
+)
+def test_how_the_gpus_share_a_layer_and_what_the_engine_was_told(
+    tmp_path: Path, columns: dict[str, str], wanted: tuple[bool, bool, int, str]
+) -> None:
+    run = one(tmp_path, **columns)
+    assert isinstance(run, InferenceRun)
+    told = (run.attention_dp, run.expert_parallel, run.pipeline_parallel, run.engine_settings)
+    assert told == wanted
+
+
+def test_the_prompt_band_of_a_payload_is_a_workload(tmp_path: Path) -> None:
+    run = one(tmp_path, payload="1-500")
+    assert isinstance(run, InferenceRun)
+    assert run.workload == "1-500"
+
+
 def test_the_csv_collector_is_in_the_table() -> None:
     assert COLLECTOR_BY_NAME["csv"].collect is collect_csv
 

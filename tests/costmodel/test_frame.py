@@ -68,6 +68,25 @@ def test_old_host_code_costs_more_a_step() -> None:
     assert new["host_factor"].tolist() == [1.0]
 
 
+@pytest.mark.parametrize(
+    ("engine", "version", "told", "wanted"),
+    [
+        ("vllm", "0.6.4", 0, 256.0),
+        ("vllm", "v0.7.3.post1", 0, 256.0),
+        ("vllm", "0.8.0", 0, DEFAULT_MAX_NUM_SEQS),
+        ("vllm", "0.11.2", 0, DEFAULT_MAX_NUM_SEQS),
+        ("vllm", "", 0, DEFAULT_MAX_NUM_SEQS),
+        ("sglang", "0.5.9", 0, DEFAULT_MAX_NUM_SEQS),
+        ("vllm", "0.6.4", 512, 512.0),
+    ],
+)
+def test_vllm_before_0_8_runs_256_sequences_unless_told(
+    engine: str, version: str, told: int, wanted: float
+) -> None:
+    frame = build_frame([scenario(engine=engine, engine_version=version, max_num_seqs=told)])
+    assert frame["max_num_seqs"].tolist() == [wanted]
+
+
 def test_engine_defaults_stand_in_for_zero() -> None:
     frame = build_frame([scenario(), scenario(memory_utilization_frac=0.5, max_num_seqs=32)])
     assert frame["utilization"].tolist() == [DEFAULT_MEMORY_UTILIZATION, 0.5]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from costmodel_builders import hyper, made, prior_of, scenario
@@ -88,6 +90,20 @@ def test_one_term_is_its_variance_where_all_its_categories_agree() -> None:
     sd = np.full(len(KERNEL_TERMS), 0.5)
     k = covariance(inputs, inputs, sd, (1.0, 1.0), (at,))
     assert k[0].tolist() == [0.25, 0.0, 0.0, 0.25]
+
+
+@pytest.mark.parametrize("term", ["arm", "arm and load"])
+def test_arms_whose_gpus_share_layers_or_engines_are_told_otherwise_are_others(term: str) -> None:
+    arms: tuple[dict[str, Any], ...] = (
+        {}, {}, {"expert_parallel": True}, {"attention_dp": True}, {"engine_settings": "a"},
+        {"engine_settings": "a"}, {"engine_settings": "b"},
+    )  # fmt: skip
+    frame = build_frame([scenario(**arm) for arm in arms])
+    inputs = KernelLevels.from_frame(frame).inputs(KernelPlaces.from_frame(frame, prior_of(frame)))
+    (j,) = (i for i, t in enumerate(KERNEL_TERMS) if t.name == term)
+    k = covariance(inputs, inputs, HYPER.shared.sd, HYPER.shared.lengths, (j,))
+    together = np.array([0, 0, 1, 2, 3, 3, 4])
+    assert np.array_equal(k > 0, together[:, None] == together[None, :])
 
 
 def test_a_distance_term_fades_with_load() -> None:

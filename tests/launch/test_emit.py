@@ -12,7 +12,8 @@ from omnipilot.domain import BadInputError, InferenceRun, ServingWindow, Startup
 from omnipilot.domain.rejection import Rejection
 from omnipilot.launch.emit import read_marks, run_rows
 from omnipilot.launch.ingest import find_runs, ingest_run
-from omnipilot.launch.spec import write_spec
+from omnipilot.launch.settings import settings_text
+from omnipilot.launch.spec import Software, write_spec
 from omnipilot.store import Store
 
 if TYPE_CHECKING:
@@ -82,6 +83,41 @@ def test_a_benchmark_is_joined_with_the_launch_the_log_and_the_marks(run: Path) 
     assert measured.stack.engine_version == start.stack.engine_version == "0.11.2"
     assert (start.status, start.failure, start.labels["cold_start_s"]) == ("ok", "", 30.0)
     assert windows == []
+
+
+def test_flags_that_change_the_speed_reach_the_row_and_no_other_word_does(run: Path) -> None:
+    given = ("--max-num-seqs=64", "--api-key", "secret", "--enable-expert-parallel",
+             "--chat-template", "/scratch/alice/template.jinja")  # fmt: skip
+    write_spec(run, launch_of(software=Software(arguments=given)))
+    for status in ("ok", "error"):
+        ((measured,), _, _) = rows(run)
+        assert measured.status == status
+        assert measured.engine_settings == "max-num-seqs=64"
+        assert measured.expert_parallel
+        assert not [w for w in ("secret", "alice") if w in str(measured)]
+        (run / "bench.json").unlink(missing_ok=True)  # the benchmark failed
+        (run / "done").write_text("bench_failed\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ((), ""),
+        (("--dtype", "bfloat16", "--port=8000"), ""),
+        (("--max_num_seqs", "8"), "max-num-seqs=8"),
+        (("--max-num-seqs 8 --enforce-eager",), "enforce-eager max-num-seqs=8"),
+        (("--enforce-eager", "--max-num-seqs=8"), "enforce-eager max-num-seqs=8"),
+        (("--speculative-config", '{"model": "/data/alice/draft"}'), "speculative-config"),
+        (("--compilation-config={}",), "compilation-config"),
+        (("--block-size", "--enforce-eager"), "block-size enforce-eager"),
+        (("--attention-backend=/scratch/alice",), "attention-backend"),
+        (("max-num-seqs",), ""),
+    ],
+)
+def test_settings_are_the_flags_that_change_the_speed_in_one_spelling(
+    arguments: tuple[str, ...], wanted: str
+) -> None:
+    assert settings_text(arguments) == wanted
 
 
 def test_the_peak_of_the_kv_cache_is_the_largest_page_s(run: Path) -> None:

@@ -151,6 +151,57 @@ def test_a_folder_without_tables_is_named(tmp_path: Path) -> None:
         read_runs(tmp_path)
 
 
+SHARED_COLUMNS = "source,model,engine,gpu,gpu_mem_gb,n_gpus,precision,isl,osl,concurrency,status"
+
+
+def table(path: Path, source: str, *, config: str = "") -> None:
+    path.parent.mkdir(exist_ok=True)
+    row = f"{source},{OK.model},vllm,H100,80,1,bf16,512,128,16,ok"
+    header = f"{SHARED_COLUMNS},out_tok_s" + (",config" if config else "")
+    path.write_text(f"{header}\n{row},900" + (f",{config}" if config else "") + "\n")
+
+
+def sources_of(folder: Path) -> list[tuple[str, str]]:
+    rows = [row for row in read_runs(folder) if isinstance(row, InferenceRun)]
+    return [(row.source, row.engine_settings) for row in rows]
+
+
+def test_rows_of_a_source_with_a_table_of_its_own_are_read_from_there(tmp_path: Path) -> None:
+    combined = tmp_path / "combined/serving_rows.csv"
+    table(combined, "alpha")
+    lines = combined.read_text().splitlines()
+    beta = lines[1].replace("alpha", "beta")
+    combined.write_text("\n".join([*lines, beta, lines[1], beta]) + "\n")
+    assert sources_of(tmp_path) == [("alpha", ""), ("beta", ""), ("alpha", ""), ("beta", "")]
+    # The stack of all sources has only the columns that they share.
+    table(tmp_path / "beta/normalised.csv", "beta", config="mns=512")
+    table(tmp_path / "gamma/normalised.csv", "gamma")  # not in the stack: not wanted
+    assert sources_of(tmp_path) == [("alpha", ""), ("beta", "mns=512"), ("alpha", "")]
+    (one,) = read_runs(tmp_path / "beta")
+    assert isinstance(one, InferenceRun)
+    assert one.engine_settings == "mns=512"
+
+
+def test_one_measurement_under_two_spellings_of_its_settings_counts_once() -> None:
+    again = replace(OK, engine_settings="8xH100")
+    other = replace(again, labels={"output_tokens_per_s": 990.0})
+    dataset = build_dataset([OK, again, other], CATALOG)
+    assert dataset.excluded.duplicate == 1
+    assert dataset.data.frame.category("settings").tolist() == ["", "8xH100"]
+
+
+def test_the_public_rows_say_how_their_gpus_share_a_layer(shared_dir: Path) -> None:
+    frame = build_dataset(read_runs(shared_dir / "data"), CATALOG).data.frame
+    source, ways = frame.category("source"), frame.category("parallelism")
+    assert set(ways[source == "inferencex_silicon"]) == {
+        "tp", "tp+ep", "attention-dp", "attention-dp+ep",
+    }  # fmt: skip
+    assert set(ways[source == "llm_inference_bench"]) == {"tp"}
+    assert len(set(frame.category("settings")[source == "dstack_benchmarks"])) > 10
+    arrivals = (frame.category("mode") == "poisson") & (source == "dstack_benchmarks")
+    assert set(frame["concurrency"][arrivals]) == {256.0, 512.0, 1000.0}
+
+
 def test_the_public_rows_resolve_and_few_are_impossible(shared_dir: Path) -> None:
     dataset = build_dataset(read_runs(shared_dir / "data"), CATALOG)
     assert dataset.data.frame.n > 8000

@@ -44,7 +44,29 @@ runs = st.builds(
     concurrency=st.floats(0, 1e6),
     notes=st.text(max_size=40),
     stack=st.builds(StackFingerprint, engine_version=st.text(max_size=8)),
+    pipeline_parallel=st.integers(1, 8),
+    expert_parallel=st.booleans(),
+    engine_settings=st.text(max_size=8),
 )
+
+
+def test_fields_that_came_later_leave_the_hash_of_a_row_that_does_not_use_them() -> None:
+    run = InferenceRun(
+        source="site", model="m", engine="vllm", gpu="h100-80", n_gpus=2, precision="bf16",
+        mode="online", status="ok", labels={"ttft_p50_s": 0.5}, prompt_tokens=64,
+        concurrency=8,
+    )  # fmt: skip
+    # As stored before the fields were there.
+    assert encode_row(run).digest.hex() == (
+        "3e180f174492a48e2e9ff2fc92bc09e75105e267f130f65dedd932dc956465e3"
+    )
+    for later in (
+        {"engine_settings": "max-num-seqs=64"}, {"expert_parallel": True}, {"pipeline_parallel": 2},
+    ):  # fmt: skip
+        changed = dataclasses.replace(run, **later)
+        stored = encode_row(changed)
+        assert stored.digest != encode_row(run).digest
+        assert decode_line(stored.line(1.0)).row == changed
 
 
 def test_a_line_is_one_object_with_kind_schema_hash_time_and_stack() -> None:

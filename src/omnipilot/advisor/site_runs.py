@@ -30,6 +30,8 @@ class SiteRuns:
         tokens_per_s: median of input and output tokens a second; None where none was measured.
         note: what the runs say of themselves, such as a failure's class.
         last_s: when the newest was taken in, Unix seconds.
+        engine_settings: flags of the engine that differ from its defaults, "" for none.
+        expert_parallel: each GPU held whole experts.
     """
 
     gpu_kind: str
@@ -43,6 +45,8 @@ class SiteRuns:
     tokens_per_s: float | None
     note: str
     last_s: float
+    engine_settings: str
+    expert_parallel: bool
 
 
 def site_runs(advisor: Advisor, model: ModelArch) -> tuple[SiteRuns, ...]:
@@ -73,7 +77,8 @@ def site_runs(advisor: Advisor, model: ModelArch) -> tuple[SiteRuns, ...]:
         kind = _kind(advisor, run)
         if kind and _same_model(advisor, run.model, model):
             key = (kind, run.n_gpus, run.precision, run.concurrency, run.prompt_tokens,
-                   run.output_tokens, run.status, run.notes)  # fmt: skip
+                   run.output_tokens, run.status, run.notes, run.engine_settings,
+                   run.expert_parallel)  # fmt: skip
             groups.setdefault(key, []).append((run, stored.ingested_at_s))
     found = [_summary(str(key[0]), runs) for key, runs in groups.items()]
     return tuple(sorted(found, key=lambda group: -group.last_s))
@@ -106,5 +111,6 @@ def _summary(kind: str, runs: list[tuple[InferenceRun, float]]) -> SiteRuns:
         concurrency=first.concurrency, prompt_tokens=first.prompt_tokens,
         output_tokens=first.output_tokens, status=first.status, n_runs=len(runs),
         tokens_per_s=statistics.median(rates) if rates else None, note=first.notes,
-        last_s=max(when for _, when in runs),
+        last_s=max(when for _, when in runs), engine_settings=first.engine_settings,
+        expert_parallel=first.expert_parallel,
     )  # fmt: skip

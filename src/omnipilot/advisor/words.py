@@ -133,6 +133,8 @@ def turning_sentence(point: TurningPoint) -> str:
 def site_line(group: SiteRuns) -> str:
     """The site's own runs of one configuration and load, in one line."""
     where = f"{group.n_gpus}x {group.gpu_kind} {group.precision}"
+    told = ["expert parallel"] * group.expert_parallel + group.engine_settings.split()
+    where += f" with {', '.join(told)}" if told else ""
     load = f"{group.concurrency:,.0f} at once, prompt {group.prompt_tokens:,.0f} + output "
     load += f"{group.output_tokens:,.0f} tokens"
     if group.tokens_per_s is not None:

@@ -67,6 +67,9 @@ class ScenarioBuilder:
             attention_dp=run.attention_dp,
             source=run.source,
             workload=run.workload,
+            pipeline_parallel=run.pipeline_parallel,
+            expert_parallel=run.expert_parallel,
+            engine_settings=run.engine_settings,
         )
 
     def _precision(self, text: str, model: ModelArch, gpu: GpuSpec) -> PrecisionSpec:

@@ -42,6 +42,12 @@ _context_options = stack(
     click.option("--engine-version", default="", help="Version of the engine."),
     click.option("--workload", default="",
                  help="Name of the request mix, so that runs of one mix compare."),
+    click.option("--engine-settings", default="",
+                 help="Flags that differ from the engine's defaults, in one spelling."),
+    click.option("--expert-parallel", is_flag=True,
+                 help="Each GPU held whole experts (vLLM's --enable-expert-parallel)."),
+    click.option("--pipeline-parallel", type=click.IntRange(1, 1000), default=1,
+                 help="Pipeline stages that the GPUs were shared among."),
 )  # fmt: skip
 
 

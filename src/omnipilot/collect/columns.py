@@ -36,6 +36,9 @@ NUMBER_COLUMNS: Final[dict[str, Bounds]] = {
     "num_prompts": Bounds(0.0, 1e9),
     "request_rate": _RATE,
     "attn_dp": Bounds(0.0, 1e5, whole=True),
+    "ep": Bounds(0.0, 1e5, whole=True),
+    "moe_ep": Bounds(0.0, 1e5, whole=True),
+    "pp": Bounds(0.0, 1e5, whole=True),
     "agg_tok_s": _RATE,
     "out_tok_s": _RATE,
     "req_s": _RATE,
@@ -55,12 +58,12 @@ NUMBER_COLUMNS: Final[dict[str, Bounds]] = {
 DESIGNED_COLUMNS: Final = frozenset(
     {
         "gpu_mem_gb", "n_gpus", "max_model_len", "isl", "osl", "concurrency", "num_prompts",
-        "request_rate",
+        "request_rate", "attn_dp", "ep", "moe_ep", "pp",
     }
 )  # fmt: skip
 
-# Most characters of each text column. ``task`` is read where ``workload`` is empty, ``scenario``
-# where ``mode`` is.
+# Most characters of each text column. ``task`` and ``payload`` are read where ``workload`` is
+# empty, ``scenario`` where ``mode`` is, ``config`` where ``engine_settings`` is.
 TEXT_COLUMNS: Final[dict[str, int]] = {
     "source": 128,
     "model": 512,
@@ -74,6 +77,10 @@ TEXT_COLUMNS: Final[dict[str, int]] = {
     "scenario": 64,
     "workload": 128,
     "task": 128,
+    "payload": 128,
+    "parallelism": 64,
+    "engine_settings": 512,
+    "config": 512,
     "cuda": 64,
     "driver": 64,
     "image_digest": 256,
@@ -120,6 +127,9 @@ MODE_OF_SOURCE: Final[dict[str, str]] = {
     "dstack_benchmarks": "static",
 }
 # Engine versions that a source tells of all its rows, by source and engine (their READMEs).
-VERSION_OF_SOURCE: Final[dict[tuple[str, str], str]] = {("llm_inference_bench", "vllm"): "0.5.3"}
+VERSION_OF_SOURCE: Final[dict[tuple[str, str], str]] = {
+    ("llm_inference_bench", "vllm"): "0.5.3",
+    ("dstack_benchmarks", "vllm"): "0.6.4",  # development builds of 0.6.3 and 0.6.4
+}
 # A site's own benchmark is a closed loop of clients unless it says otherwise.
 DEFAULT_MODE: Final = "online"

@@ -47,6 +47,9 @@ class RunContext:
         n_gpus: GPUs of the deployment.
         gpu_memory_gb: memory of one GPU, where ``gpu`` alone is ambiguous.
         workload: name of the request mix, so that runs of one mix compare across arms.
+        engine_settings: flags that differ from the engine's defaults.
+        expert_parallel: each GPU holds whole experts instead of a share of every one.
+        pipeline_parallel: pipeline stages that ``n_gpus`` are shared among.
 
     Raises:
         BadInputError: a GPU without a count, or a negative number.
@@ -63,10 +66,15 @@ class RunContext:
     max_model_len: int = 0
     workload: str = ""
     stack: StackFingerprint = field(default_factory=StackFingerprint)
+    engine_settings: str = ""
+    expert_parallel: bool = False
+    pipeline_parallel: int = 1
 
     def __post_init__(self) -> None:
         if min(self.n_gpus, self.gpu_memory_gb, self.max_model_len) < 0:
             raise BadInputError("a run's GPUs, memory and model length cannot be negative")
+        if self.pipeline_parallel < 1:
+            raise BadInputError("a run has one pipeline stage or more")
         if self.gpu and not self.n_gpus:
             raise BadInputError(f"say on how many GPUs of kind {self.gpu} the run was")
 
@@ -123,6 +131,9 @@ def benchmark_run(
         workload=context.workload,
         notes="; ".join(note for note in notes if note),
         stack=context.with_version(version),
+        engine_settings=context.engine_settings,
+        expert_parallel=context.expert_parallel,
+        pipeline_parallel=context.pipeline_parallel,
     )
 
 

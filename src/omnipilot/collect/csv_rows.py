@@ -184,8 +184,18 @@ class _RowReader:
             kv_dtype=text["kv_dtype"],
             max_model_len=int(number.get("max_model_len", 0)),
             gpu_memory_gb=number.get("gpu_mem_gb", 0.0),
-            attention_dp=number.get("attn_dp", 0.0) > 1 or "DP for attention" in text["notes"],
-            workload=text["workload"] or text["task"],
+            pipeline_parallel=max(int(number.get("pp", 1.0)), 1),
+            attention_dp=(
+                number.get("attn_dp", 0.0) > 1
+                or "DP for attention" in text["notes"]
+                or text["parallelism"] == "dep"
+            ),
+            expert_parallel=(
+                max(number.get("ep", 0.0), number.get("moe_ep", 0.0)) > 1
+                or text["parallelism"] in {"dep", "tep"}
+            ),
+            engine_settings=" ".join((text["engine_settings"] or text["config"]).split()),
+            workload=text["workload"] or text["task"] or text["payload"],
             notes=text["notes"],
             stack=self._stack(
                 text["engine_version"]

@@ -45,7 +45,7 @@ from omnipilot.domain.targets import QUANTILES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FORMAT_VERSION = 5  # 4 held other covariance terms, 3 and older other parameters of the prior
+FORMAT_VERSION = 6  # 4 and 5 held other covariance terms, 3 and older other prior parameters
 DOCUMENT = "bundle.json"
 ARRAYS = "arrays.npz"
 MAX_DOCUMENT_BYTES = 32 * 2**20

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Matrix: TypeAlias = "NDArray[np.float64]"
 
-_ARM = ("source", "model", "gpu_kind", "kernel", "n_gpus")
+_ARM = ("source", "model", "gpu_kind", "kernel", "n_gpus", "parallelism", "settings")
 DEVIATION_TERMS: tuple[KernelTerm, ...] = (
     KernelTerm("source", ("source",), "", 0.30),
     KernelTerm("engine era", ("source", "engine_era"), "", 0.15),

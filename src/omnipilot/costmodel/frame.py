@@ -46,9 +46,11 @@ DEFAULT_OUTPUT_TOKENS = 128.0
 UNLIMITED_CONCURRENCY = 100_000.0
 OPEN_LOOP_CONCURRENCY = 256.0
 
-# vLLM's max_num_seqs: 256 in V0, 1024 on H100-class parts in V1 (vllm EngineArgs); other engines
-# are near these values. Sources that set the limit themselves give it as their concurrency.
+# vLLM's max_num_seqs: 256 in V0, 1024 on H100-class parts in V1 (vllm EngineArgs), which 0.8 made
+# the default; other engines are near the latter. Sources that set the limit themselves give it as
+# their concurrency.
 DEFAULT_MAX_NUM_SEQS = 1024.0
+V0_MAX_NUM_SEQS = 256.0
 DEFAULT_MEMORY_UTILIZATION = 0.9
 
 # Architectures with a flash-attention implementation of their own in TGI and IBM's fork of it
@@ -83,10 +85,19 @@ def host_factor(engine: str, version: str) -> float:
     vLLM 0.5 spent 62 % of a step on the host where a batch of an 8B model kept the GPU busy for
     38 % (vLLM blog, "v0.6.0: 2.7x throughput improvement and 5x latency reduction", 2024).
     """
+    return 4.0 if _is_vllm_before(6, engine, version) else 1.0
+
+
+@lru_cache(maxsize=4096)
+def default_max_num_seqs(engine: str, version: str) -> float:
+    """Sequences that an engine runs at once where nobody set a limit."""
+    return V0_MAX_NUM_SEQS if _is_vllm_before(8, engine, version) else DEFAULT_MAX_NUM_SEQS
+
+
+def _is_vllm_before(minor: int, engine: str, version: str) -> bool:
+    """Tell a release of vLLM before 0.``minor``; a version that is not told is none."""
     digits = [part for part in version.lstrip("vV").split(".")[:2] if part.isdecimal()]
-    if engine == "vllm" and len(digits) == 2 and digits[0] == "0" and int(digits[1]) < 6:
-        return 4.0
-    return 1.0
+    return engine == "vllm" and len(digits) == 2 and digits[0] == "0" and int(digits[1]) < minor
 
 
 @lru_cache(maxsize=4096)
@@ -135,11 +146,18 @@ _CATEGORIES: tuple[tuple[str, Callable[[Scenario], str]], ...] = (
     ("mode", lambda s: s.mode),
     ("workload", lambda s: s.workload),
     ("implementation", lambda s: implementation(s.engine, s.model)),
-    ("parallelism", lambda s: "attention-dp" if s.attention_dp else "tp"),
+    ("parallelism", lambda s: parallelism(s.attention_dp, s.expert_parallel)),
+    ("settings", lambda s: s.engine_settings),
     ("source_vendor", lambda s: f"{s.source}|{s.gpu.vendor}"),
     ("source_era", lambda s: f"{s.source}|{engine_era(s.engine, s.engine_version, s.source)}"),
 )
 CATEGORY_NAMES = tuple(name for name, _ in _CATEGORIES)
+
+
+def parallelism(attention_dp: bool, expert_parallel: bool) -> str:
+    """How the GPUs of an arm share a layer: its attention, and its experts where these differ."""
+    attention = "attention-dp" if attention_dp else "tp"
+    return f"{attention}+ep" if expert_parallel else attention
 
 
 def peak_flops(precision: PrecisionSpec, gpu: GpuSpec) -> float:
@@ -305,7 +323,7 @@ def build_frame(scenarios: Sequence[Scenario]) -> Frame:
                 s.output_tokens,
                 s.concurrency,
                 s.memory_utilization_frac or DEFAULT_MEMORY_UTILIZATION,
-                float(s.max_num_seqs) or DEFAULT_MAX_NUM_SEQS,
+                float(s.max_num_seqs) or default_max_num_seqs(s.engine, s.engine_version),
                 _KV_BYTES.get(s.kv_dtype, 2.0),
                 WORKLOAD_PROMPT_TOKENS.get(s.workload, DEFAULT_PROMPT_TOKENS),
             )

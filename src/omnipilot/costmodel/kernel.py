@@ -37,6 +37,7 @@ class KernelTerm:
     sd: float
 
 
+_ARM = ("source", "model", "gpu_kind", "kernel", "engine_era", "parallelism", "settings")
 KERNEL_TERMS: tuple[KernelTerm, ...] = (
     KernelTerm("source", ("source",), "", 0.20),
     KernelTerm("engine era in source", ("source", "engine_era"), "", 0.15),
@@ -48,9 +49,8 @@ KERNEL_TERMS: tuple[KernelTerm, ...] = (
     KernelTerm("format of model", ("model", "kernel"), "", 0.10),
     KernelTerm("family", ("family",), "", 0.10),
     KernelTerm("task in source", ("source", "workload"), "", 0.10),
-    KernelTerm("arm", ("source", "model", "gpu_kind", "kernel", "engine_era", "n_gpus"), "", 0.10),
-    KernelTerm("arm and load", ("source", "model", "gpu_kind", "kernel", "engine_era"),
-               "workload", 0.20),
+    KernelTerm("arm", (*_ARM, "n_gpus"), "", 0.10),
+    KernelTerm("arm and load", _ARM, "workload", 0.20),
     KernelTerm("model and load", ("source", "model"), "workload", 0.10),
     KernelTerm("GPU and load", ("source", "gpu_kind"), "workload", 0.10),
     KernelTerm("era and load", ("source", "engine_era"), "workload", 0.10),

@@ -58,7 +58,6 @@ OFFSET_GROUPS: tuple[OffsetGroup, ...] = (
     OffsetGroup("gpu_kind", 0.15, _HARDWARE),
     OffsetGroup("kernel", 0.35, _KERNEL),
     OffsetGroup("implementation", 0.5, _SOFTWARE),
-    OffsetGroup("parallelism", 0.35, _SOFTWARE),
     OffsetGroup("source_vendor", 0.25, _HARDWARE),
     OffsetGroup("source_era", 0.25, _SOFTWARE),
 )

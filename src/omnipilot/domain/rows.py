@@ -22,7 +22,9 @@ class InferenceRun:
     """One measured (or failed) serving run, in the normalised columns.
 
     ``labels`` maps target names to values in the target's unit; a missing label is absent.
-    ``status`` is "ok" or a failure class ("oom", "error", "unsupported", "crash").
+    ``status`` is "ok" or a failure class ("oom", "error", "unsupported", "crash"). ``n_gpus`` are
+    those of all pipeline stages. ``engine_settings`` names the flags that differ from the engine's
+    defaults, "" where none does: runs are of one kind where the text is the same.
     """
 
     source: str
@@ -44,6 +46,9 @@ class InferenceRun:
     workload: str = ""
     notes: str = ""
     stack: StackFingerprint = field(default_factory=StackFingerprint)
+    pipeline_parallel: int = 1
+    expert_parallel: bool = False
+    engine_settings: str = ""
     kind: str = "inference_run"
     schema_version: int = SCHEMA_VERSION
 
@@ -93,6 +98,9 @@ class LabelledRun:
     workload: str = ""
     notes: str = ""
     stack: StackFingerprint = field(default_factory=StackFingerprint)
+    pipeline_parallel: int = 1
+    expert_parallel: bool = False
+    engine_settings: str = ""
     kind: str = "labelled_run"
     schema_version: int = SCHEMA_VERSION
 

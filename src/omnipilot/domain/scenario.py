@@ -24,7 +24,8 @@ class Scenario:
     clients), "saturated" (the engine's batch limit kept full), "lowlat" (batch 1 first-token
     latency), "poisson" (open arrivals). ``prompt_tokens`` or ``concurrency`` is 0 where the source
     does not tell. ``memory_utilization_frac`` and ``max_num_seqs`` are 0 for the engine's default.
-    ``source`` names the data set or site ("" for the requesting site itself).
+    ``source`` names the data set or site ("" for the requesting site itself);
+    ``engine_settings`` the flags that differ from the engine's defaults.
     """
 
     model: ModelArch
@@ -45,6 +46,8 @@ class Scenario:
     attention_dp: bool = False
     source: str = ""
     workload: str = ""
+    expert_parallel: bool = False
+    engine_settings: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

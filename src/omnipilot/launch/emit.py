@@ -18,6 +18,7 @@ from omnipilot.domain.arm import StackFingerprint
 from omnipilot.domain.errors import BadInputError
 from omnipilot.domain.rejection import Rejection
 from omnipilot.domain.rows import InferenceRun, ServingWindow, StartupRun
+from omnipilot.launch.settings import EXPERT_PARALLEL, settings_text
 from omnipilot.launch.spec import read_spec
 
 if TYPE_CHECKING:
@@ -115,6 +116,8 @@ def _context(spec: LaunchSpec) -> RunContext:
         kv_dtype="" if said.kv_dtype == "auto" else said.kv_dtype,
         max_model_len=said.max_model_len,
         stack=StackFingerprint(engine_version=spec.engine_version),
+        engine_settings=settings_text(spec.software.arguments),
+        expert_parallel=EXPERT_PARALLEL in spec.software.arguments,
     )
 
 
@@ -209,7 +212,8 @@ def _without_benchmark(
         labels={}, prompt_tokens=float(spec.prompt_tokens),
         output_tokens=float(spec.output_tokens), concurrency=float(spec.concurrency),
         kv_dtype=context.kv_dtype, max_model_len=context.max_model_len, notes=note,
-        stack=context.stack,
+        stack=context.stack, engine_settings=context.engine_settings,
+        expert_parallel=context.expert_parallel,
     )  # fmt: skip
 
 

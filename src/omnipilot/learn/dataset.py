@@ -70,20 +70,31 @@ class Dataset:
 def read_runs(folder: Path) -> list[InferenceRun | Rejection]:
     """Read every normalised table of a data folder, in file order.
 
+    A table of several sources has only the columns that they share: the rows of a source that has
+    a table of its own beside it, ``SOURCE/normalised.csv``, are read from there.
+
     Raises:
         BadInputError: the folder holds no table.
     """
-    tables = find_tables(folder)
-    if not tables:
-        raise BadInputError(f"{folder} holds no table of measured rows")
-    return [item for table in tables for item in collect_csv(table)]
+    own = {table.parent.name: table for table in folder.glob("*/normalised.csv*")}
+    items: list[InferenceRun | Rejection] = []
+    read: set[str] = set()
+    for table in find_tables(folder):
+        for item in collect_csv(table):
+            source = item.source if isinstance(item, InferenceRun) else ""
+            if source not in own or own[source] == table:
+                items.append(item)
+            elif source not in read:
+                read.add(source)
+                items += collect_csv(own[source])
+    return items
 
 
 def _setting(run: InferenceRun, scenario: Scenario) -> str:
     """What was run, with the model by its structure: R1 and V3 are one architecture."""
     m = scenario.model
     structure = (m.architecture, m.n_layers, m.hidden_size, m.total_params, m.active_params)
-    return f"{replace(run, labels={}, model='', notes='')}{structure}"
+    return f"{replace(run, labels={}, model='', notes='', engine_settings='')}{structure}"
 
 
 def as_meant(run: InferenceRun) -> InferenceRun:

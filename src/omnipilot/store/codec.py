@@ -78,6 +78,14 @@ _FLOAT_MAPPINGS: Final = {
     for row in ROW_TYPES.values()
 }
 
+# Fields that came after rows of the schema were stored, with what they say where they say nothing:
+# left out then, so that a row given again has the hash that it is stored under.
+_LATER_NAMES: Final = frozenset({"pipeline_parallel", "expert_parallel", "engine_settings"})
+_LATER: Final[dict[type, dict[str, object]]] = {
+    row: {f.name: f.default for f in fields(row) if f.name in _LATER_NAMES}
+    for row in (InferenceRun, LabelledRun)
+}
+
 _encoder = msgspec.json.Encoder(order="sorted")
 _object_decoder = msgspec.json.Decoder(dict[str, Any])
 _row_decoders = {kind: msgspec.json.Decoder(row) for kind, row in ROW_TYPES.items()}
@@ -155,6 +163,10 @@ def _payload(row: Row) -> bytes:
         payload = _encoder.encode(row)
         if not _holds_floats(row):
             payload = _encoder.encode(_row_decoders[row.kind].decode(payload))
+        later = _LATER.get(type(row))
+        if later is not None:
+            told = _object_decoder.decode(payload).items()
+            payload = _encoder.encode({k: v for k, v in told if k not in later or v != later[k]})
     except (UnicodeEncodeError, OverflowError, TypeError, msgspec.MsgspecError) as error:
         raise BadInputError(f"a row of kind {row.kind} cannot be stored: {error}") from error
     # JSON has no NaN and no infinity: msgspec writes null (which may also stand inside a text).
