@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnipilot.advisor import Advisor
 from omnipilot.advisor.site_runs import site_runs
+from omnipilot.advisor.words import site_line
 from omnipilot.domain import InferenceRun
 from omnipilot.store import Store
 
@@ -38,6 +39,25 @@ def found(home: Path, *runs: InferenceRun) -> list[tuple[str, int, str, float | 
 def test_runs_of_one_arm_and_load_are_one_line_with_their_median(tmp_path: Path) -> None:
     rates = [{"labels": {"aggregate_tokens_per_s": v}} for v in (900.0, 1000.0, 2000.0)]
     assert found(tmp_path, *(measured(**r) for r in rates)) == [("h100-80", 3, "ok", 1000.0)]
+
+
+def test_runs_with_other_flags_or_experts_shared_otherwise_are_lines_of_their_own(
+    tmp_path: Path,
+) -> None:
+    told: list[dict[str, Any]] = [
+        {},
+        {"engine_settings": "enforce-eager max-num-seqs=8"},
+        {"expert_parallel": True},
+    ]
+    for when, changes in enumerate(told):
+        Store(tmp_path).append([measured(**changes)], float(when))
+    advisor = Advisor(tmp_path)
+    lines = [site_line(g) for g in site_runs(advisor, advisor.resolve_model(MODEL))]
+    assert [line.partition(", 8 at once")[0] for line in lines] == [
+        "1x h100-80 bf16 with expert parallel",
+        "1x h100-80 bf16 with enforce-eager, max-num-seqs=8",
+        "1x h100-80 bf16",
+    ]
 
 
 def test_other_models_are_left_out_and_other_spellings_are_not(tmp_path: Path) -> None:
