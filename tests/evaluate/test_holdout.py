@@ -50,7 +50,7 @@ def test_held_out_cells_of_real_rows_are_predicted_and_covered(
     easier = hold_out(real, replace(question, calibrated_on=ROWS))
     assert np.abs(easier.log[:, 1] - held.log[:, 1]).mean() < 0.02
     inside = (easier.y >= easier.log[:, 3]) & (easier.y <= easier.log[:, 4])
-    assert inside.mean() < figures["coverage"] - 0.01
+    assert inside.mean() < figures["coverage"]
 
 
 @pytest.mark.parametrize(

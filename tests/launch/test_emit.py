@@ -86,7 +86,7 @@ def test_a_benchmark_is_joined_with_the_launch_the_log_and_the_marks(run: Path) 
 
 
 def test_flags_that_change_the_speed_reach_the_row_and_no_other_word_does(run: Path) -> None:
-    given = ("--max-num-seqs=64", "--api-key", "secret", "--enable-expert-parallel",
+    given = ("--max-num-seqs=64", "--api-key", "secret", "--enable_expert_parallel",
              "--chat-template", "/scratch/alice/template.jinja")  # fmt: skip
     write_spec(run, launch_of(software=Software(arguments=given)))
     for status in ("ok", "error"):

@@ -177,6 +177,10 @@ def test_rows_of_a_source_with_a_table_of_its_own_are_read_from_there(tmp_path: 
     table(tmp_path / "beta/normalised.csv", "beta", config="mns=512")
     table(tmp_path / "gamma/normalised.csv", "gamma")  # not in the stack: not wanted
     assert sources_of(tmp_path) == [("alpha", ""), ("beta", "mns=512"), ("alpha", "")]
+    # Without a stack every table is read once, as it is.
+    combined.unlink()
+    table(tmp_path / "alpha/normalised.csv", "beta")
+    assert sources_of(tmp_path) == [("beta", ""), ("beta", "mns=512"), ("gamma", "")]
     (one,) = read_runs(tmp_path / "beta")
     assert isinstance(one, InferenceRun)
     assert one.engine_settings == "mns=512"

@@ -63,23 +63,22 @@ def knowledge_gradient(mean_usd: FloatArray, loading_usd: FloatArray) -> float:
     order = np.lexsort((-mean_usd, loading_usd))
     mean, slope = mean_usd[order], loading_usd[order]
     first = np.r_[True, np.diff(slope) > 0]
-    mean, slope = mean[first], slope[first]
+    mean, slope = mean[first].tolist(), slope[first].tolist()
     leaders, starts = [0], [-math.inf]
     for i in range(1, len(slope)):
         while True:
             j = leaders[-1]
             # Lines as good as parallel cross beyond the largest float: nowhere that matters.
-            with np.errstate(over="ignore"):
-                cross = np.clip((mean[j] - mean[i]) / (slope[i] - slope[j]), -_FAR, _FAR)
+            cross = max(-_FAR, min((mean[j] - mean[i]) / (slope[i] - slope[j]), _FAR))
             if cross > starts[-1]:
                 break
             leaders.pop()
             starts.pop()
         leaders.append(i)
-        starts.append(float(cross))
+        starts.append(cross)
     # E[max] − max is a sum over crossings of slope differences times f(z) = φ(z) − |z|Φ(−|z|).
     z = np.minimum(np.abs(np.asarray(starts[1:])), 40.0)
-    steps = np.diff(slope[leaders])
+    steps = np.diff([slope[j] for j in leaders])
     return float(np.sum(steps * (density(z) - z * _upper(z)))) if len(z) else 0.0
 
 

@@ -18,7 +18,7 @@ from omnipilot.domain.arm import StackFingerprint
 from omnipilot.domain.errors import BadInputError
 from omnipilot.domain.rejection import Rejection
 from omnipilot.domain.rows import InferenceRun, ServingWindow, StartupRun
-from omnipilot.launch.settings import EXPERT_PARALLEL, settings_text
+from omnipilot.launch.settings import settings_text, shares_experts
 from omnipilot.launch.spec import read_spec
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _context(spec: LaunchSpec) -> RunContext:
         max_model_len=said.max_model_len,
         stack=StackFingerprint(engine_version=spec.engine_version),
         engine_settings=settings_text(spec.software.arguments),
-        expert_parallel=EXPERT_PARALLEL in spec.software.arguments,
+        expert_parallel=shares_experts(spec.software.arguments),
     )
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["EXPERT_PARALLEL", "settings_text"]
+__all__ = ["settings_text", "shares_experts"]
 
-EXPERT_PARALLEL: Final = "--enable-expert-parallel"
 # Flags of "vllm serve" that change how fast an arm is (vLLM, Engine Arguments). Everything else on
 # the command line, keys and folders among it, reaches no row.
 _FLAGS: Final = frozenset({
@@ -34,12 +33,24 @@ def settings_text(arguments: Sequence[str]) -> str:
         >>> settings_text(["--max-num-seqs", "128", "--api-key=secret", "--enforce-eager"])
         'enforce-eager max-num-seqs=128'
     """
-    words = [word for argument in arguments for word in argument.replace("=", " ", 1).split()]
     told = []
-    for word, after in pairwise([*words, ""]):
-        flag = word.removeprefix("--").replace("_", "-")
-        if not word.startswith("--") or flag not in _FLAGS:
+    for word, after in pairwise([*_words(arguments), ""]):
+        flag = _flag(word)
+        if flag not in _FLAGS:
             continue
         value = after if not after.startswith("--") and _PLAIN.fullmatch(after) else ""
         told.append(f"{flag}={value}" if value else flag)
     return " ".join(sorted(told))
+
+
+def shares_experts(arguments: Sequence[str]) -> bool:
+    """Tell whether each GPU is to hold whole experts."""
+    return any(_flag(word) == "enable-expert-parallel" for word in _words(arguments))
+
+
+def _words(arguments: Sequence[str]) -> list[str]:
+    return [word for argument in arguments for word in argument.replace("=", " ", 1).split()]
+
+
+def _flag(word: str) -> str:
+    return word[2:].replace("_", "-") if word.startswith("--") else ""

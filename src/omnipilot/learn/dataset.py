@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -76,17 +77,21 @@ def read_runs(folder: Path) -> list[InferenceRun | Rejection]:
     Raises:
         BadInputError: the folder holds no table.
     """
-    own = {table.parent.name: table for table in folder.glob("*/normalised.csv*")}
+    tables = find_tables(folder)
+    own = {
+        t.parent.name: t for end in ("csv", "csv.gz") for t in folder.glob(f"*/normalised.{end}")
+    }
+    if not set(tables).isdisjoint(own.values()):
+        own = {}  # no stack of them: they are read as they are
     items: list[InferenceRun | Rejection] = []
     read: set[str] = set()
-    for table in find_tables(folder):
-        for item in collect_csv(table):
-            source = item.source if isinstance(item, InferenceRun) else ""
-            if source not in own or own[source] == table:
-                items.append(item)
-            elif source not in read:
-                read.add(source)
-                items += collect_csv(own[source])
+    for item in chain.from_iterable(map(collect_csv, tables)):
+        source = item.source if isinstance(item, InferenceRun) else ""
+        if source not in own:
+            items.append(item)
+        elif source not in read:
+            read.add(source)
+            items += collect_csv(own[source])
     return items
 
 
