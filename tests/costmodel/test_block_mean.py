@@ -32,6 +32,7 @@ def inputs(n: int, seed: int, levels: int = 6) -> KernelInputs:
         codes,
         rng.standard_normal((n, 5)).astype(np.float32),
         rng.standard_normal((n, 19)).astype(np.float32),
+        np.empty((n, 0), dtype=np.float32),
     )
 
 

@@ -13,11 +13,14 @@ from omnipilot.costmodel.kernel import (
     GLOBAL_TERMS,
     KERNEL_TERMS,
     N_PHYSICS_COORDINATES,
+    N_REGIME_COORDINATES,
     N_WORKLOAD_COORDINATES,
+    REGIME,
     SOURCE_TERMS,
     KernelInputs,
     KernelLevels,
     KernelPlaces,
+    KernelTerm,
     covariance,
     matern32,
     squared_distance,
@@ -112,6 +115,38 @@ def test_a_distance_term_fades_with_load() -> None:
     at = next(j for j, t in enumerate(KERNEL_TERMS) if t.distance == "workload")
     row = covariance(inputs, inputs, HYPER.shared.sd, HYPER.shared.lengths, (at,))[0]
     assert row[0] > row[1] > row[2] > row[3] > 0
+
+
+def test_rows_that_the_same_part_bounds_move_together_however_far_apart_their_loads() -> None:
+    # One sequence at a time is bound by weights, thousands by their cache and by compute.
+    frame = build_frame(
+        [
+            scenario(concurrency=1.0, prompt_tokens=64.0, output_tokens=512.0),
+            scenario(concurrency=1.0, prompt_tokens=64.0, output_tokens=16_000.0),
+            scenario(concurrency=512.0, prompt_tokens=8000.0, output_tokens=64.0),
+        ]
+    )
+    table = (KernelTerm("regime", ("source",), "regime", 0.2),)
+    places = KernelPlaces.from_frame(frame, prior_of(frame), table)
+    assert places.regime.shape == (3, N_REGIME_COORDINATES)
+    assert np.linalg.norm(places.regime, axis=1) == pytest.approx(np.ones(3), rel=1e-5)
+    inputs = KernelLevels.from_frame(frame, table).inputs(places)
+    k = covariance(inputs, inputs, np.array([0.2]), (1.0, 1.0), (0,), table)
+    assert np.diag(k) == pytest.approx(np.full(3, 0.04), rel=1e-4)
+    assert k[0, 1] > 0.9 * 0.04
+    assert k[0, 2] < 0.5 * 0.04
+
+
+def test_the_parts_of_a_regime_are_the_whole_time() -> None:
+    frame = made().data.frame
+    shares = np.stack([c.compute(frame, prior_of(frame)) for c in REGIME], axis=1)
+    assert (shares >= 0).all()
+    assert shares.sum(axis=1) == pytest.approx(np.ones(frame.n), abs=1e-6)
+
+
+def test_without_a_term_of_the_regime_none_is_worked_out() -> None:
+    frame = made().data.frame
+    assert KernelPlaces.from_frame(frame, prior_of(frame)).regime.shape == (frame.n, 0)
 
 
 def test_a_level_without_rows_never_matches_not_even_itself() -> None:

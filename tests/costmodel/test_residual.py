@@ -263,7 +263,7 @@ def test_the_fitted_layer_holds_no_label() -> None:
     layer = fit(rows())
     for block in layer.blocks.values():
         assert set(block.__slots__) == {"points", "alpha"}
-        assert set(block.points.__slots__) == {"codes", "workload", "physics"}
+        assert set(block.points.__slots__) == {"codes", "workload", "physics", "regime"}
 
 
 def test_a_source_with_scales_of_its_own_is_answered_by_them(

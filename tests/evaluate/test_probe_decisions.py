@@ -12,6 +12,7 @@ from made_rows import made
 
 from omnipilot.cli.app import run
 from omnipilot.costmodel.bundle import base_model_path, load_bundle
+from omnipilot.costmodel.new_kind import known_kinds
 from omnipilot.domain.errors import UsageError
 from omnipilot.evaluate import probe_decisions as module
 from omnipilot.evaluate.decisions import OperatingPoint
@@ -35,9 +36,19 @@ KEYS = {
 }  # fmt: skip
 
 
-def model() -> FittedModel:
-    """The shipped model: the made-up source is one that it never saw."""
-    return load_bundle(base_model_path())[0]
+def model(without_kind: str = "") -> FittedModel:
+    """The shipped model: the made-up source is one that it never saw.
+
+    ``without_kind`` is a GPU kind that it then takes for a new one.
+    """
+    shipped = load_bundle(base_model_path())[0]
+    known = [k for k in shipped.envelope.novelty["gpu_kind"] if k != without_kind]
+    novelty = shipped.envelope.novelty | {"gpu_kind": tuple(known)}
+    return replace(
+        shipped,
+        physics=known_kinds(shipped.physics, known),
+        envelope=replace(shipped.envelope, novelty=novelty),
+    )
 
 
 @pytest.fixture
@@ -57,32 +68,43 @@ def result(split: str, probes: int = 1) -> list[GroupResult]:
     return judge_groups(made(), Holdout("output_tokens_per_s", split), probes, TERMS)
 
 
-def group(split: str = "model") -> HiddenGroup:
+def group(split: str = "model", without_kind: str = "") -> HiddenGroup:
     dataset = made()
     held = dataset.data.frame.category({"model": "model", "gpu": "gpu_kind"}[split])
     hidden = held == (held[0] if split == "model" else "h100-80")
     rows = np.concatenate([np.flatnonzero(hidden), np.flatnonzero(~hidden)])
     question = Holdout("output_tokens_per_s", split)
-    return HiddenGroup.ask("g", dataset, question, model(), rows, hidden[rows])
+    asked = model(without_kind)
+    return HiddenGroup.ask("g", dataset, question, asked, rows, hidden[rows])
 
 
-def test_revealing_rows_is_conditioning_the_model_on_them() -> None:
+@pytest.mark.parametrize("without_kind", ["", "h100-80"])
+def test_revealing_rows_is_conditioning_the_model_on_them(without_kind: str) -> None:
     dataset = made()
-    question = Holdout("output_tokens_per_s", "model")
-    asked = group()
+    question = Holdout("output_tokens_per_s", "gpu" if without_kind else "model")
+    asked = group(question.split, without_kind)
     asked = asked.take(np.flatnonzero(asked.hidden))
     at = [0, 7]
     rows = asked.rows[at]
-    labels = {t: values[rows] for t, values in dataset.data.labels.items()}
-    told = model().condition(dataset.data.frame.take(rows), labels)
+    head = question.head
+    labels = {
+        t: values[rows] if t in head.targets else np.full(len(rows), np.nan)
+        for t, values in dataset.data.labels.items()
+    }
+    told = asked.model.condition(dataset.data.frame.take(rows), labels)
     frame = dataset.data.frame.take(asked.rows)
     prior = told.physics.evaluate(frame)
-    answer = told.log_quantiles(told.questions(frame), question.head.name)
+    answer = told.log_quantiles(told.questions(frame), head.name)
     log, covariance = asked.after(at)
     expected = prior.log[question.target][:, None] + answer.log
-    assert log == pytest.approx(expected, abs=0.02)
-    joint = told.joint(frame, prior, question.head.name)
+    assert log[:, 1] == pytest.approx(expected[:, 1], abs=0.02)
+    # The trees that size a band see the prior, which a new kind's parameters have moved there.
+    assert log == pytest.approx(expected, abs=0.05 if without_kind else 0.02)
+    joint = told.joint(frame, prior, head.name)
     assert covariance == pytest.approx(joint.covariance, abs=0.02)
+    moved = told.physics.evaluate(frame).log[question.target]
+    before = asked.model.physics.evaluate(frame).log[question.target]
+    assert np.allclose(moved, before) == (not without_kind)
 
 
 def test_other_groups_rows_are_known_and_a_probe_tells_nothing_of_them() -> None:

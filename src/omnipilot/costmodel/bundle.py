@@ -27,15 +27,10 @@ from omnipilot.costmodel.features import FEATURES, ONE_HOT, FeatureSpace
 from omnipilot.costmodel.fitted import ANY_SOURCE, FittedHead, FittedModel
 from omnipilot.costmodel.heads import HEADS
 from omnipilot.costmodel.hyperparameters import Hyperparameters, Scales
-from omnipilot.costmodel.kernel import (
-    KERNEL_TERMS,
-    N_PHYSICS_COORDINATES,
-    N_WORKLOAD_COORDINATES,
-    KernelInputs,
-    KernelLevels,
-)
+from omnipilot.costmodel.kernel import KERNEL_TERMS, KernelLevels
 from omnipilot.costmodel.physics import PARAMETER_NAMES
 from omnipilot.costmodel.physics_fit import PhysicsParameters
+from omnipilot.costmodel.points import array_of, decode_points, encode_points
 from omnipilot.costmodel.quantiles import Forest
 from omnipilot.costmodel.residual import Block, GaussianLayer
 from omnipilot.costmodel.spread import Spread
@@ -45,7 +40,7 @@ from omnipilot.domain.targets import QUANTILES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FORMAT_VERSION = 6  # 4 and 5 held other covariance terms, 3 and older other prior parameters
+FORMAT_VERSION = 7  # 4 to 6 held other covariance terms, 3 and older other prior parameters
 DOCUMENT = "bundle.json"
 ARRAYS = "arrays.npz"
 MAX_DOCUMENT_BYTES = 32 * 2**20
@@ -165,7 +160,7 @@ def _encode(model: FittedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]
         layer = head.layer
         for i, block in enumerate(layer.blocks.values()):
             at = f"{name}/block{i}"
-            arrays |= _encode_points(at, block.points)
+            arrays |= encode_points(at, block.points)
             arrays[f"{at}/alpha"] = block.alpha
         arrays[f"{name}/sd"] = layer.hyper.shared.sd
         if layer.hyper.own:
@@ -213,7 +208,7 @@ def _encode(model: FittedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]
     local = []
     for i, ((name, label), rows) in enumerate(model.local.items()):
         at = f"local{i}"
-        arrays |= _encode_points(at, rows.points)
+        arrays |= encode_points(at, rows.points)
         arrays[f"{at}/whiten"] = rows.whiten.astype(np.float32)
         arrays[f"{at}/root"] = rows.root.astype(np.float32)
         arrays[f"{at}/gain"] = rows.gain
@@ -242,52 +237,20 @@ def _encode(model: FittedModel) -> tuple[dict[str, Any], dict[str, NDArray[Any]]
     return document, arrays
 
 
-def _encode_points(at: str, points: KernelInputs) -> dict[str, NDArray[Any]]:
-    few = points.codes.max(initial=0) < 2**15
-    return {
-        f"{at}/codes": points.codes.astype(np.int16 if few else np.int32),
-        f"{at}/workload": points.workload,
-        f"{at}/physics": points.physics,
-    }
-
-
-def _decode_points(arrays: dict[str, NDArray[Any]], at: str, m: int, n_terms: int) -> KernelInputs:
-    return KernelInputs(
-        _array(arrays, f"{at}/codes", (m, n_terms)).astype(np.int32),
-        _array(arrays, f"{at}/workload", (m, N_WORKLOAD_COORDINATES)),
-        _array(arrays, f"{at}/physics", (m, N_PHYSICS_COORDINATES)),
-    )
-
-
-def _array(
-    arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int | None, ...]
-) -> NDArray[Any]:
-    """An array whose shape and values can be computed with; None stands for any length."""
-    array = arrays[name]
-    fits = array.ndim == len(shape) and all(
-        want in (None, have) for want, have in zip(shape, array.shape, strict=True)
-    )
-    if not fits or array.dtype.kind not in "fi":
-        raise ValueError(f"array '{name}' has shape {array.shape} of {array.dtype}")
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        raise ValueError(f"array '{name}' holds NaN")
-    return array
-
-
 def _decode_spread(s: dict[str, Any], arrays: dict[str, NDArray[Any]], at: str) -> Spread:
     space = FeatureSpace(
         {category: tuple(s["levels"][category]) for category in ONE_HOT}, tuple(s["withheld"])
     )
-    features = _array(arrays, f"{at}/features", (None, None)).astype(np.int32)
+    features = array_of(arrays, f"{at}/features", (None, None)).astype(np.int32)
     n_trees, depth = features.shape
     if features.size and not 0 <= features.min() <= features.max() < len(space.names):
         raise ValueError(f"a tree of '{at}' splits on a feature that does not exist")
     n_outputs = len(QUANTILES)
     forest = Forest(
         features=features,
-        thresholds=_array(arrays, f"{at}/thresholds", (n_trees, depth)),
-        leaves=_array(arrays, f"{at}/leaves", (n_trees, 1 << depth, n_outputs)),
-        bias=_array(arrays, f"{at}/bias", (n_outputs,)),
+        thresholds=array_of(arrays, f"{at}/thresholds", (n_trees, depth)),
+        leaves=array_of(arrays, f"{at}/leaves", (n_trees, 1 << depth, n_outputs)),
+        bias=array_of(arrays, f"{at}/bias", (n_outputs,)),
     )
     return Spread(
         space=space,
@@ -316,12 +279,12 @@ def _decode(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Fitted
                 f"the bundle has other {part.replace('_', ' ')}: fit again with this version"
             )
     physics = PhysicsParameters(
-        base=_array(arrays, "physics/base", (len(PARAMETER_NAMES),)),
+        base=array_of(arrays, "physics/base", (len(PARAMETER_NAMES),)),
         offsets={
             category: dict(
                 zip(
                     levels,
-                    _array(arrays, f"physics/{category}", (None, len(PARAMETER_NAMES))),
+                    array_of(arrays, f"physics/{category}", (None, len(PARAMETER_NAMES))),
                     strict=True,
                 )
             )
@@ -333,16 +296,16 @@ def _decode(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Fitted
         blocks = {}
         for i, label in enumerate(d["blocks"]):
             at = f"{name}/block{i}"
-            alpha = _array(arrays, f"{at}/alpha", (None,))
+            alpha = array_of(arrays, f"{at}/alpha", (None,))
             m = len(alpha)
-            points = _decode_points(arrays, at, m, len(KERNEL_TERMS))
+            points = decode_points(arrays, at, m, KERNEL_TERMS)
             blocks[label] = Block(points=points, alpha=alpha)
         own = d["own_lengths"]
         shape = (len(own), len(KERNEL_TERMS))
-        own_sd = _array(arrays, f"{name}/own_sd", shape) if own else np.empty(shape)
+        own_sd = array_of(arrays, f"{name}/own_sd", shape) if own else np.empty(shape)
         hyper = Hyperparameters(
             shared=Scales(
-                _array(arrays, f"{name}/sd", (len(KERNEL_TERMS),)),
+                array_of(arrays, f"{name}/sd", (len(KERNEL_TERMS),)),
                 (d["lengths"][0], d["lengths"][1]),
             ),
             noise_sd=d["noise_sd"],
@@ -362,7 +325,7 @@ def _decode(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Fitted
         deviations = {
             label: Deviation(
                 category=v["category"],
-                sd=_array(arrays, f"{name}/{label}/deviation", (len(DEVIATION_TERMS),)),
+                sd=array_of(arrays, f"{name}/{label}/deviation", (len(DEVIATION_TERMS),)),
                 lengths=(v["lengths"][0], v["lengths"][1]),
                 noise_sd=v["noise_sd"],
                 offsets=_offsets(v["offsets"]),
@@ -376,14 +339,14 @@ def _decode(document: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Fitted
     for i, d in enumerate(document["local"]):
         at = f"local{i}"
         deviation = heads[d["head"]].deviations[d["class"]]
-        gain = _array(arrays, f"{at}/gain", (None,))
+        gain = array_of(arrays, f"{at}/gain", (None,))
         m = len(gain)
         local[d["head"], d["class"]] = LocalRows(
             deviation,
             KernelLevels.from_keys(d["keys"], class_terms(deviation.category)),
-            _decode_points(arrays, at, m, len(DEVIATION_TERMS)),
-            _array(arrays, f"{at}/whiten", (m, m)).astype(np.float64),
-            _array(arrays, f"{at}/root", (m, m)).astype(np.float64),
+            decode_points(arrays, at, m, DEVIATION_TERMS),
+            array_of(arrays, f"{at}/whiten", (m, m)).astype(np.float64),
+            array_of(arrays, f"{at}/root", (m, m)).astype(np.float64),
             gain,
             (float(d["band"][0]), float(d["band"][1])) if d["band"] is not None else None,
         )

@@ -45,10 +45,11 @@ DEVIATION_TERMS: tuple[KernelTerm, ...] = (
     KernelTerm("load of model", ("source", "model"), "workload", 0.15),
     KernelTerm("physics", ("source",), "physics", 0.20),
     KernelTerm("physics of GPU kind", ("source", "gpu_kind"), "physics", 0.15),
+    KernelTerm("regime", ("source",), "regime", 0.15),
+    KernelTerm("regime of GPU kind", ("source", "gpu_kind"), "regime", 0.15),
+    KernelTerm("regime of model", ("source", "model"), "regime", 0.15),
 )  # fmt: skip
 ALL_TERMS = tuple(range(len(DEVIATION_TERMS)))
-TUNING_ROWS = 500
-TUNING_ITERATIONS = 20
 NOISE_FLOOR_SD = 0.02
 # From here on odd rows are down-weighted as a Student-t would; fewer cannot tell which is odd.
 ROBUST_FROM_ROWS = 30
@@ -110,9 +111,6 @@ class Deviation:
             error,
             rng,
             table=class_terms(category),
-            rows=TUNING_ROWS,
-            subsets=1,
-            iterations=TUNING_ITERATIONS,
             noise_spread=PRIOR_SPREAD,
         )
         noise_sd = max(hyper.noise_sd, NOISE_FLOOR_SD)

@@ -16,8 +16,9 @@ from omnipilot.costmodel.fitted import ANY_SOURCE, FittedHead, FittedModel
 from omnipilot.costmodel.folds import group_folds
 from omnipilot.costmodel.heads import HEADS, MIN_LABELLED_ROWS, Head, lead_labels
 from omnipilot.costmodel.hyperparameters import Hyperparameters, tune, tune_sources
-from omnipilot.costmodel.informed import calibrate_informed
+from omnipilot.costmodel.informed import NewKinds, calibrate_informed
 from omnipilot.costmodel.kernel import KernelPlaces
+from omnipilot.costmodel.new_kind import CATEGORY
 from omnipilot.costmodel.novelty import CLASS_NAMES, NOVELTY, SEEN
 from omnipilot.costmodel.physics import throughput_ceiling
 from omnipilot.costmodel.physics_fit import PhysicsParameters, fit_physics
@@ -171,6 +172,7 @@ def fit_cost_model(
             home.deviations[novelty.name] = calibrate_informed(
                 deviation, home.spreads[novelty.name], frame, at, error,
                 _sites(frame, novelty), rng,
+                NewKinds(physics, head.lead) if novelty.category == CATEGORY else None,
             )  # fmt: skip
     # A head whose spread could not be calibrated in any class is left to the prior.
     fitted = {name: head for name, head in fitted.items() if head.spreads}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from omnipilot.costmodel import new_kind
 from omnipilot.costmodel.conformal import interval
 from omnipilot.costmodel.features import numeric_features
 from omnipilot.costmodel.heads import HEAD_OF_TARGET, lead_labels
@@ -280,6 +281,15 @@ class FittedModel:
             out.noise_sd[rows] = deviation.noise_sd
         return out
 
+    def centre(self, frame: Frame, prior: Physics, name: str) -> NDArray[np.float64]:
+        """Log of one head's lead target before any local row: prior and layer, (n,)."""
+        head = self.heads[name]
+        layer = head.layer.predict(frame, KernelPlaces.from_frame(frame, prior))[0]
+        share = np.zeros(frame.n)
+        for i, rows in members_of(frame, self.envelope.novelty):
+            share[rows] = head.share(head.calibrated(CLASS_NAMES[i]), frame.take(rows))
+        return np.asarray(prior.log[head.head.lead] + share * layer)
+
     def condition(
         self,
         frame: Frame,
@@ -287,10 +297,12 @@ class FittedModel:
         weight: NDArray[np.float64] | None = None,
         cells: NDArray[np.str_] | None = None,
     ) -> FittedModel:
-        """The model after a site's own rows, in closed form: nothing is fitted again.
+        """The model after a site's own rows, in closed form.
 
         Every head and class is conditioned by its own labels, so a question is answered by the
         rows that share its group: those of its site, or those of its model or GPU kind there.
+        Nothing is fitted again but the parameters of GPU kinds that the model had not seen
+        (:mod:`~omnipilot.costmodel.new_kind`).
         Rows observed earlier are replaced: pass all of them. COSTMODEL §3.
 
         Args:
@@ -299,9 +311,11 @@ class FittedModel:
             weight: (n,) in (0, 1]; 0.5 means twice the noise variance.
             cells: workload cell of each row (n,); see :meth:`Deviation.condition`.
         """
-        prior = self.physics.evaluate(frame)
-        present = {CLASS_NAMES[i] for i in classes_in(novelty_of(frame, self.envelope.novelty))}
         leads = lead_labels(frame, labels)
+        trust = np.ones(frame.n) if weight is None else np.maximum(weight, 1e-6)
+        base = new_kind.adapted(replace(self, local={}), frame, leads, trust)
+        prior = base.physics.evaluate(frame)
+        present = {CLASS_NAMES[i] for i in classes_in(novelty_of(frame, self.envelope.novelty))}
         local: dict[tuple[str, str], LocalRows] = {}
         for name, head in self.heads.items():
             rows = np.flatnonzero(np.isfinite(leads[head.head.lead]))
@@ -312,14 +326,12 @@ class FittedModel:
             beyond = leads[head.head.lead][rows] - at.log[head.head.lead]
             for label in sorted({head.calibrated(name) for name in present}):
                 deviation = head.deviations[label]
-                noise = np.full(len(rows), deviation.noise_sd)
-                if weight is not None:
-                    noise /= np.sqrt(np.maximum(weight[rows], 1e-6))
+                noise = deviation.noise_sd / np.sqrt(trust[rows])
                 error = beyond - head.share(label, part) * layer
                 local[name, label] = deviation.condition(
                     part, at, error, noise, cells[rows] if cells is not None else None
                 )
-        return replace(self, local=local, envelope=self.envelope.extended(frame))
+        return replace(base, local=local, envelope=self.envelope.extended(frame))
 
     def predict(self, frame: Frame) -> Answers:
         """Answer n questions on every target."""

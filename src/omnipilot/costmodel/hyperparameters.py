@@ -242,6 +242,7 @@ def _most_likely(  # noqa: PLR0915 - one objective with its gradient
         squared_distance(inputs.physics, inputs.physics).astype(np.float64),
     )
     slot = {"workload": 0, "physics": 1}
+    alike = (inputs.regime @ inputs.regime.T).astype(np.float64)
     noises = [start_noise.get(str(g), NOISE_SD) for g in groups]
     first = np.log(np.r_[start.sd[list(free)], noises, start.lengths])
     spread = np.r_[
@@ -265,7 +266,9 @@ def _most_likely(  # noqa: PLR0915 - one objective with its gradient
         k = np.diag(noise[group_of] / trust) + given
         for mask, own, j in zip(masks, variance, free, strict=True):
             part = own * mask
-            if table[j].distance:
+            if table[j].distance == "regime":
+                k += part * alike
+            elif table[j].distance:
                 at = slot[table[j].distance]
                 scaled[at] = scaled[at] + part
             else:
@@ -280,7 +283,9 @@ def _most_likely(  # noqa: PLR0915 - one objective with its gradient
         left_out[:] = alpha**2 / np.diag(inverse)  # squared standardized leave-one-out errors
         value = 0.5 * float(y @ alpha) + float(np.sum(np.log(np.diag(cholesky))))
         q = inverse - np.outer(alpha, alpha)
-        weighted = {"": q, "workload": q * shapes[0], "physics": q * shapes[1]}
+        weighted = {
+            "": q, "workload": q * shapes[0], "physics": q * shapes[1], "regime": q * alike
+        }  # fmt: skip
         gradient = [
             own * float(np.vdot(weighted[table[j].distance], mask))
             for mask, own, j in zip(masks, variance, free, strict=True)

@@ -1,8 +1,9 @@
 """The covariance of the log residual: what two scenarios share.
 
 A sum of terms, each "same source", "same model and format", "same arm and near in workload" and so
-on, as one table. The distance terms are Matérn 3/2 kernels over workload or physics coordinates
-(Rasmussen and Williams 2006, §4.2). COSTMODEL §3.
+on, as one table. The distance terms are Matérn 3/2 kernels over workload or physics coordinates;
+the terms of the regime are linear in what the time goes into (Rasmussen and Williams 2006, §4.2).
+COSTMODEL §3.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 class KernelTerm:
     """One term: rows covary by ``sd``² when all ``same`` categories agree, fading with distance.
 
-    ``distance`` is "" (no fading), "workload" or "physics"; ``sd`` is the prior standard deviation
-    in log units, the starting point of the fit.
+    ``distance`` is "" (no fading), "workload", "physics" or "regime": by the cosine between what
+    the time of two rows goes into. ``sd`` is the prior standard deviation in log units, the
+    starting point of the fit.
     """
 
     name: str
@@ -112,8 +114,40 @@ PHYSICS: tuple[Coordinate, ...] = (
     Coordinate(lambda f, _: f["mla"], of_arm=True),
     Coordinate(lambda f, _: f["static"], of_arm=True),
 )
+
+
+def _decode_share(p: Physics, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Share of a cycle, given the seconds of a decoding step."""
+    return seconds / p.terms["step_s"] * (1.0 - p.terms["prefill_share"])
+
+
+def _overlapped(of: str, other: str) -> Coordinate:
+    """Share of one of two parts of a step that overlap: together they take the root of squares."""
+    return Coordinate(
+        lambda _, p: _decode_share(
+            p, p.terms[of] ** 2 / np.maximum(np.hypot(p.terms[of], p.terms[other]), 1e-12)
+        )
+    )
+
+
+def _in_turn(term: str) -> Coordinate:
+    return Coordinate(lambda _, p: _decode_share(p, p.terms[term]))
+
+
+# What the time of a request goes into. A share is how far a row moves with the speed of its part,
+# so what is wrong about one speed moves rows alike that it bounds, however far apart their loads.
+REGIME: tuple[Coordinate, ...] = (
+    _overlapped("weights_s", "compute_s"),
+    _overlapped("compute_s", "weights_s"),
+    _in_turn("kv_s"),
+    _in_turn("link_s"),
+    _in_turn("layer_s"),
+    _in_turn("host_s"),
+    Coordinate(lambda _, p: p.terms["prefill_share"]),
+)
 N_WORKLOAD_COORDINATES = len(WORKLOAD)
 N_PHYSICS_COORDINATES = len(PHYSICS)
+N_REGIME_COORDINATES = len(REGIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +156,20 @@ class KernelInputs:
 
     ``codes`` int32 (n, n_terms): rows covary under a term when their codes are equal; −1 marks a
     level that the training rows never had, which equals nothing. ``workload`` and ``physics`` are
-    float32 coordinates.
+    float32 coordinates, ``regime`` float32 vectors of length 1, without columns where no term asks
+    for them.
     """
 
     codes: NDArray[np.int32]
     workload: NDArray[np.float32]
     physics: NDArray[np.float32]
+    regime: NDArray[np.float32]
 
     def take(self, index: NDArray[np.int64]) -> KernelInputs:
         """Rows selected by ``index``."""
-        return KernelInputs(self.codes[index], self.workload[index], self.physics[index])
+        return KernelInputs(
+            self.codes[index], self.workload[index], self.physics[index], self.regime[index]
+        )
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -149,6 +187,7 @@ class KernelPlaces:
     frame: Frame
     workload: NDArray[np.float32]
     physics: NDArray[np.float32]
+    regime: NDArray[np.float32]
     table: tuple[KernelTerm, ...]
     levels: dict[int, tuple[tuple[str, ...], NDArray[np.int64]]]
 
@@ -161,6 +200,7 @@ class KernelPlaces:
             frame,
             columns(WORKLOAD, frame, physics, "C"),
             columns(PHYSICS, frame, physics, "C"),
+            _regime(frame, physics, table),
             table,
             {},
         )
@@ -170,6 +210,14 @@ class KernelPlaces:
         if j not in self.levels:
             self.levels[j] = _combinations(self.frame, self.table[j])
         return self.levels[j]
+
+
+def _regime(frame: Frame, physics: Physics, table: tuple[KernelTerm, ...]) -> NDArray[np.float32]:
+    if not any(term.distance == "regime" for term in table):
+        return np.empty((frame.n, 0), dtype=np.float32)
+    shares = columns(REGIME, frame, physics, "C")
+    length = np.sqrt(np.einsum("ij,ij->i", shares, shares))
+    return np.asarray(shares / np.maximum(length, np.float32(1e-6))[:, None])
 
 
 def _combinations(frame: Frame, term: KernelTerm) -> tuple[tuple[str, ...], NDArray[np.int64]]:
@@ -226,7 +274,7 @@ class KernelLevels:
                 known = self.codes[j]
                 table = np.asarray([known.get(name, -1) for name in names], np.int32)
                 codes[:, j] = table[inverse]
-        return KernelInputs(codes, places.workload, places.physics)
+        return KernelInputs(codes, places.workload, places.physics, places.regime)
 
 
 def squared_distance(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -271,8 +319,8 @@ def covariance(
         terms: indices of the terms to add up.
         table: the terms that codes and ``sd`` belong to.
     """
-    slots = {"workload": 0, "physics": 1, "": 2}
-    sums: list[NDArray[np.float32] | None] = [None, None, None]
+    slots = {"workload": 0, "physics": 1, "regime": 2, "": 3}
+    sums: list[NDArray[np.float32] | None] = [None, None, None, None]
     for j in terms:
         term = table[j]
         variance = np.float32(sd[j] ** 2)
@@ -291,4 +339,6 @@ def covariance(
     ):
         if weight is not None:
             out += weight * matern32(squared_distance(x, y), length)
-    return out if sums[2] is None else out + sums[2]
+    if sums[2] is not None:
+        out += sums[2] * (a.regime @ b.regime.T)
+    return out if sums[3] is None else out + sums[3]

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from omnipilot.costmodel.frame import Frame
 
 _SOFTWARE = tuple(p.name for p in PARAMETERS if not p.name.endswith("_power_frac"))
-_HARDWARE = (
+HARDWARE_PARAMETERS = (
     "weight_bandwidth_eff", "kv_bandwidth_eff", "decode_compute_eff", "prefill_compute_eff",
     "layer_overhead_s", "sequence_overhead_s", "allreduce_latency_s", "link_bandwidth_eff",
     "idle_power_frac", "memory_power_frac", "compute_power_frac", "expert_compute_eff",
     "gqa_reread_frac",
 )  # fmt: skip
-_SPREAD = np.array([p.spread for p in PARAMETERS])
+SPREAD = np.array([p.spread for p in PARAMETERS])
 _KERNEL = (
     "weight_bandwidth_eff", "decode_compute_eff", "prefill_compute_eff", "expert_compute_eff",
     "layer_overhead_s",
@@ -53,12 +53,12 @@ OFFSET_GROUPS: tuple[OffsetGroup, ...] = (
     OffsetGroup("engine_era", 0.35, _SOFTWARE),
     OffsetGroup("engine_release", 0.20, _SOFTWARE),
     OffsetGroup("source", 0.35, _SOFTWARE),
-    OffsetGroup("gpu_vendor", 0.35, _HARDWARE),
-    OffsetGroup("gpu_architecture", 0.25, _HARDWARE),
-    OffsetGroup("gpu_kind", 0.15, _HARDWARE),
+    OffsetGroup("gpu_vendor", 0.35, HARDWARE_PARAMETERS),
+    OffsetGroup("gpu_architecture", 0.25, HARDWARE_PARAMETERS),
+    OffsetGroup("gpu_kind", 0.15, HARDWARE_PARAMETERS),
     OffsetGroup("kernel", 0.35, _KERNEL),
     OffsetGroup("implementation", 0.5, _SOFTWARE),
-    OffsetGroup("source_vendor", 0.25, _HARDWARE),
+    OffsetGroup("source_vendor", 0.25, HARDWARE_PARAMETERS),
     OffsetGroup("source_era", 0.25, _SOFTWARE),
 )
 BASE_SD = 0.7
@@ -134,7 +134,7 @@ class _Layout:
         for group in OFFSET_GROUPS:
             levels = frame.levels[group.category]
             here = slice(first[group.category], first[group.category] + p * len(levels))
-            precision[here] = np.tile((group.sd * _SPREAD) ** -2.0, len(levels))
+            precision[here] = np.tile((group.sd * SPREAD) ** -2.0, len(levels))
             has_rows = np.isin(np.arange(len(levels)), frame.codes[group.category])
             free[here] = np.outer(has_rows, np.isin(PARAMETER_NAMES, group.parameters)).ravel()
         combos, combo_of = np.unique(

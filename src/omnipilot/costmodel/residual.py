@@ -162,7 +162,7 @@ class GaussianLayer:
         present = [s for s in frame.levels["source"] if s != GLOBAL and s in self.blocks]
         terms = None if present else GLOBAL_TERMS
         codes = frame.fixed(self, lambda: self.levels.inputs(places, terms).codes)
-        inputs = KernelInputs(codes, places.workload, places.physics)
+        inputs = KernelInputs(codes, places.workload, places.physics, places.regime)
         shared = ready[GLOBAL]
         out, most = shared.mean(
             inputs,

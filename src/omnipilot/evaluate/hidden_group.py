@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from omnipilot.costmodel import new_kind
 from omnipilot.costmodel.conformal import interval
 from omnipilot.costmodel.deviation import LEFT_EDGES
 from omnipilot.costmodel.fitted import UNTOUCHED_SHARE
+from omnipilot.costmodel.heads import HEAD_OF_TARGET, lead_labels
 from omnipilot.costmodel.novelty import CLASS_NAMES, novelty_of
 from omnipilot.decide.sampling import Z90
 from omnipilot.domain.frozen import dataclass
+from omnipilot.domain.targets import TARGET_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from omnipilot.costmodel.fitted import FittedModel
+    from omnipilot.costmodel.frame import Frame
     from omnipilot.evaluate.holdout import Holdout
     from omnipilot.learn.dataset import Dataset
 
@@ -62,7 +66,8 @@ class HiddenGroup:
     (n,); ``log`` log q10, q50, q90, lower, upper before any probe (n, 5); ``y`` log labels (n,);
     ``covariance`` of their errors (n, n), ``noise_sd`` of a single row (n,). ``request_per_s`` and
     ``cold_start_s`` are the physics prior's (n,): what a benchmark of the row would take.
-    ``offsets`` are the conformal offsets of narrowed bands (n, n_bins).
+    ``offsets`` are the conformal offsets of narrowed bands (n, n_bins). ``model`` was asked about
+    the ``target`` of the rows ``frame``.
     """
 
     name: str
@@ -75,6 +80,9 @@ class HiddenGroup:
     request_per_s: FloatArray
     cold_start_s: FloatArray
     offsets: FloatArray
+    model: FittedModel
+    target: str
+    frame: Frame
 
     @classmethod
     def ask(
@@ -114,7 +122,8 @@ class HiddenGroup:
         rate, cold = (np.exp(prior.log[t]) for t in ("request_per_s", "cold_start_s"))
         return cls(
             name, rows, hidden, log, y, covariance, joint.noise_sd, np.asarray(rate),
-            np.asarray(cold), np.array([by_class[i] for i in novelty]),
+            np.asarray(cold), np.array([by_class[i] for i in novelty]), model, question.target,
+            frame,
         )  # fmt: skip
 
     def take(self, at: NDArray[np.int64]) -> HiddenGroup:
@@ -130,6 +139,7 @@ class HiddenGroup:
             request_per_s=self.request_per_s[at],
             cold_start_s=self.cold_start_s[at],
             offsets=self.offsets[at],
+            frame=self.frame.take(at),
         )
 
     def after(self, revealed: Sequence[int]) -> tuple[FloatArray, FloatArray]:
@@ -137,21 +147,49 @@ class HiddenGroup:
         if not len(revealed):
             return self.log, self.covariance
         at = np.asarray(revealed, dtype=np.int64)
-        cross = self.covariance[:, at]
-        seen = self.covariance[np.ix_(at, at)] + np.diag(self.noise_sd[at] ** 2)
-        gain = np.linalg.solve(seen, cross.T).T
-        mean = gain @ (self.y[at] - self.log[at, 1])
-        left = self.covariance - gain @ cross.T
+        adapted = self._adapted(at)
+        gain, left = self._gain(at)
+        mean = gain @ (self.y[at] - adapted[at, 1])
         before, noise = np.diag(self.covariance), self.noise_sd**2
         share = np.clip(np.diag(left) / np.where(before > 0, before, 1.0), 0.0, 1.0)
         share[before <= 0] = 1.0
         narrow = np.sqrt((share * before + noise) / (before + noise))[:, None]
-        middle = self.log[:, 1:2]
-        log = middle + (self.log - middle) * narrow
+        middle = adapted[:, 1:2]
+        log = middle + (adapted - middle) * narrow
         touched = np.flatnonzero(share < UNTOUCHED_SHARE)
         offset = self.offsets[touched, np.searchsorted(LEFT_EDGES, share[touched])]
         log[touched, 3], log[touched, 4] = interval(log[touched, :3], offset)
         return log + mean[:, None], left
+
+    def left(self, revealed: Sequence[int]) -> FloatArray:
+        """Covariance (n, n) once the rows at these positions are known, whatever they say."""
+        if not len(revealed):
+            return self.covariance
+        return self._gain(np.asarray(revealed, dtype=np.int64))[1]
+
+    def _gain(self, at: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
+        """How rows at these positions move all (n, len(at)), and the covariance left (n, n)."""
+        cross = self.covariance[:, at]
+        seen = self.covariance[np.ix_(at, at)] + np.diag(self.noise_sd[at] ** 2)
+        gain = np.asarray(np.linalg.solve(seen, cross.T).T, dtype=np.float64)
+        return gain, self.covariance - gain @ cross.T
+
+    def _adapted(self, at: NDArray[np.int64]) -> FloatArray:
+        """Answers (n, 5) with the parameters that the rows at ``at`` tell of a new GPU kind."""
+        seen = self.frame.take(at)
+        labels = {t: np.full(len(at), np.nan) for t in TARGET_NAMES} | {self.target: self.y[at]}
+        told = new_kind.adapted(self.model, seen, lead_labels(seen, labels), np.ones(len(at)))
+        if told is self.model:
+            return self.log
+        moved = np.zeros(len(self.rows))
+        rows = np.flatnonzero(self.hidden)
+        frame = self.frame.take(rows)
+        after, before = (
+            m.centre(frame, m.physics.evaluate(frame), HEAD_OF_TARGET[self.target].name)
+            for m in (told, self.model)
+        )
+        moved[rows] = after - before
+        return self.log + moved[:, None]
 
     def most_telling(self, covariance: FloatArray, candidates: NDArray[np.int64]) -> int:
         """The candidate whose row would take most off the expected errors of the hidden rows."""

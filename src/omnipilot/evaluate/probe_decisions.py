@@ -165,15 +165,22 @@ class _Judge:
     ) -> None:
         self._dataset, self._group, self._terms = dataset, group, terms
         frame = dataset.data.frame
-        self._kind = frame.category("gpu_kind")[group.rows]
-        priced = np.array([str(kind) in terms.prices for kind in self._kind])
+        kind = frame.category("gpu_kind")[group.rows]
+        priced = np.array([str(k) in terms.prices for k in kind])
         self.candidates = np.flatnonzero(group.hidden & np.isfinite(group.y) & priced)
-        self._position = {int(row): i for i, row in enumerate(group.rows)}
         full = np.full((frame.n, 5), np.nan)
         full[group.rows] = group.log
         forecast = Forecast(question.target, full, full[:, 1])
         cells = build_cells(dataset, question.split, forecast, terms.prices).cells
-        self._cells = [c for c in cells if len(c.arms) > 1 and len(self._menu(c))]
+        position = {int(row): i for i, row in enumerate(group.rows)}
+        allowed = set(group.rows[self.candidates].tolist())
+        self._decisions = []
+        for cell in cells:
+            rows = [int(row) for arm in cell.rows for row in arm]
+            menu = [int(arm[0]) for arm in cell.rows if int(arm[0]) in allowed]
+            if len(cell.arms) > 1 and menu:
+                own = group.take(np.array([position[row] for row in rows]))
+                self._decisions.append(_Decision(cell, own, menu, terms))
 
     def result(self, probes: int, rng: np.random.Generator) -> GroupResult:
         """Decide without probes, with random ones and with the gate's; then predict the rest."""
@@ -183,7 +190,7 @@ class _Judge:
             rng.choice(self.candidates, probes, replace=False).tolist()
             for _ in range(self._terms.random_draws)
         ]
-        each = [self._decide(cell, probes, rng) for cell in self._cells]
+        each = [decision.decide(probes, rng) for decision in self._decisions]
         table = {p: np.array([e[p] for e in each]).reshape(-1, 5).T for p in POLICIES}
         return GroupResult(
             name=group.name,
@@ -198,61 +205,6 @@ class _Judge:
             probed=tuple(self._label(i) for i in revealed),
         )
 
-    def _menu(self, cell: DecisionCell) -> list[int]:
-        """Positions of the hidden arms of a decision: one row of each."""
-        allowed = set(self.candidates.tolist())
-        first = (self._position[rows[0]] for rows in cell.rows)
-        return [i for i in first if i in allowed]
-
-    def _repeats(self, cell: DecisionCell) -> dict[int, list[int]]:
-        """All rows of each arm by its first: they are measured, and averaged, together."""
-        every = ([self._position[r] for r in rows] for rows in cell.rows)
-        return {at[0]: at for at in every}
-
-    def _decide(
-        self, cell: DecisionCell, probes: int, rng: np.random.Generator
-    ) -> dict[str, FloatArray]:
-        """Regret, its revenue share, utility, cost and probes of a decision by policy (5,)."""
-        menu = self._menu(cell)
-        count = min(probes, len(menu))
-        sets = [list(s) for s in itertools.combinations(menu, count)]
-        if len(sets) > self._terms.random_draws:
-            at = rng.choice(len(sets), self._terms.random_draws, replace=False)
-            sets = [sets[i] for i in at]
-        repeats = self._repeats(cell)
-        chosen = self._by_gate(cell, np.array(menu), count, repeats, all_of_them=True)
-        paying = self._by_gate(cell, np.array(menu), count, repeats, all_of_them=False)
-        return {
-            NO_PROBE: self._outcome(cell, [], repeats),
-            RANDOM: np.mean([self._outcome(cell, s, repeats) for s in sets], axis=0),
-            CHOSEN: self._outcome(cell, chosen, repeats),
-            AS_IT_PAYS: self._outcome(cell, paying, repeats),
-        }
-
-    def _outcome(
-        self, cell: DecisionCell, revealed: Sequence[int], repeats: Mapping[int, list[int]]
-    ) -> FloatArray:
-        point = self._terms.point
-        rows = [row for i in revealed for row in repeats[i]]
-        told = self._told(cell, self._group.after(rows)[0])
-        taken = choose(told, point)
-        out = outcomes([cell], [taken], point)
-        earned = float(measured_utility_usd_per_h(cell, point)[taken])
-        return np.array(
-            [
-                out.regret_usd_per_h[0], out.revenue_frac[0], self._terms.hours * earned,
-                self._costs_usd(revealed).sum(), float(len(revealed)),
-            ]
-        )  # fmt: skip
-
-    def _told(self, cell: DecisionCell, log: FloatArray) -> DecisionCell:
-        """A decision with other answers (n, 5) filled in."""
-        moved = log - self._group.log
-        factor = [
-            np.exp(moved[[self._position[r] for r in rows]]).mean(axis=0) for rows in cell.rows
-        ]
-        return replace(cell, predicted=cell.predicted * np.stack(factor))
-
     def _errors(self, sets: Sequence[Sequence[int]], probes: int) -> FloatArray:
         """Errors of the hidden rows after 0 … K probes, mean over draws (probes + 1, n_hidden)."""
         group = self._group
@@ -265,19 +217,6 @@ class _Judge:
             rows.append(np.where(count > 0, total / np.maximum(count, 1), np.nan))
         return np.stack(rows)
 
-    def _costs_usd(self, positions: Sequence[int]) -> FloatArray:
-        """What benchmarks of rows take: cold start, set-up and the menu's whole benchmark."""
-        group, frame = self._group, self._dataset.data.frame
-        whole = next(p for p in load_menu() if p.name == WHOLE_BENCHMARK)
-        costs = []
-        for i in positions:
-            row = int(group.rows[i])
-            load = Load(max(round(frame["concurrency"][row]), 1), 1, 1)
-            rate, cold = float(group.request_per_s[i]), float(group.cold_start_s[i])
-            n_gpus, price = int(frame["n_gpus"][row]), self._terms.prices[str(self._kind[i])]
-            costs.append(expense(whole.seconds(load, rate, cold), n_gpus, n_gpus, price).cost_usd)
-        return np.array(costs)
-
     def _most_telling(self, probes: int, rng: np.random.Generator) -> list[int]:
         """Rows of the group that take most off its expected errors, one after another."""
         menu = self.candidates
@@ -285,78 +224,131 @@ class _Judge:
             menu = np.sort(rng.choice(menu, MOST_CANDIDATES, replace=False))
         revealed: list[int] = []
         for _ in range(probes):
-            covariance = self._group.after(revealed)[1]
+            covariance = self._group.left(revealed)
             free = menu[~np.isin(menu, revealed)]
             revealed.append(self._group.most_telling(covariance, free))
         return revealed
 
-    def _by_gate(
-        self,
-        cell: DecisionCell,
-        menu: NDArray[np.int64],
-        probes: int,
-        repeats: Mapping[int, list[int]],
-        *,
-        all_of_them: bool,
-    ) -> list[int]:
+    def _label(self, position: int) -> str:
+        frame = self._group.frame
+        return (
+            f"{int(frame['n_gpus'][position])}x {frame.category('gpu_kind')[position]} "
+            f"{frame.category('precision')[position]}, {frame['concurrency'][position]:g} at once, "
+            f"{frame['prompt_tokens'][position]:.0f}+{frame['output_tokens'][position]:.0f} tokens"
+        )
+
+
+class _Decision:
+    """One workload cell with hidden arms, decided under every policy.
+
+    ``group`` holds the rows of the cell alone; ``menu`` has the first row of each hidden arm that
+    may be probed.
+    """
+
+    def __init__(
+        self, cell: DecisionCell, group: HiddenGroup, menu: Sequence[int], terms: Terms
+    ) -> None:
+        self._cell, self._group, self._terms = cell, group, terms
+        position = {int(row): i for i, row in enumerate(group.rows)}
+        self._arms = [np.array([position[int(r)] for r in rows]) for rows in cell.rows]
+        # All rows of an arm are measured, and averaged, together.
+        self._repeats = {int(at[0]): at.tolist() for at in self._arms}
+        self._menu = np.array([position[row] for row in menu])
+        self._costs = self._costs_usd()
+
+    def decide(self, probes: int, rng: np.random.Generator) -> dict[str, FloatArray]:
+        """Regret, its revenue share, utility, cost and probes of the decision by policy (5,)."""
+        menu = self._menu.tolist()
+        count = min(probes, len(menu))
+        sets = [list(s) for s in itertools.combinations(menu, count)]
+        if len(sets) > self._terms.random_draws:
+            at = rng.choice(len(sets), self._terms.random_draws, replace=False)
+            sets = [sets[i] for i in at]
+        return {
+            NO_PROBE: self._outcome([]),
+            RANDOM: np.mean([self._outcome(s) for s in sets], axis=0),
+            CHOSEN: self._outcome(self._by_gate(count, all_of_them=True)),
+            AS_IT_PAYS: self._outcome(self._by_gate(count, all_of_them=False)),
+        }
+
+    def _after(self, revealed: Sequence[int]) -> tuple[DecisionCell, FloatArray]:
+        """The decision and the covariance of its rows once some arms are measured."""
+        log, covariance = self._group.after([row for i in revealed for row in self._repeats[i]])
+        factors = np.exp(log - self._group.log)
+        factor = np.stack([factors[at].mean(axis=0) for at in self._arms])
+        return replace(self._cell, predicted=self._cell.predicted * factor), covariance
+
+    def _outcome(self, revealed: Sequence[int]) -> FloatArray:
+        point, cell = self._terms.point, self._cell
+        taken = choose(self._after(revealed)[0], point)
+        out = outcomes([cell], [taken], point)
+        earned = float(measured_utility_usd_per_h(cell, point)[taken])
+        paid = self._costs[np.isin(self._menu, revealed)].sum()
+        return np.array(
+            [
+                out.regret_usd_per_h[0], out.revenue_frac[0], self._terms.hours * earned, paid,
+                float(len(revealed)),
+            ]
+        )  # fmt: skip
+
+    def _costs_usd(self) -> FloatArray:
+        """What a benchmark of each arm takes: cold start, set-up and the menu's whole benchmark."""
+        group, frame = self._group, self._group.frame
+        whole = next(p for p in load_menu() if p.name == WHOLE_BENCHMARK)
+        kinds = frame.category("gpu_kind")
+        costs = []
+        for i in self._menu.tolist():
+            load = Load(max(round(frame["concurrency"][i]), 1), 1, 1)
+            rate, cold = float(group.request_per_s[i]), float(group.cold_start_s[i])
+            n_gpus, price = int(frame["n_gpus"][i]), self._terms.prices[str(kinds[i])]
+            costs.append(expense(whole.seconds(load, rate, cold), n_gpus, n_gpus, price).cost_usd)
+        return np.array(costs)
+
+    def _by_gate(self, probes: int, *, all_of_them: bool) -> list[int]:
         """Arms that the gate measures, one after another, each plan made with what was told.
 
         Where not ``all_of_them`` are wanted, it stops where no further one pays.
         """
-        costs = self._costs_usd(menu.tolist())
         revealed: list[int] = []
         for k in range(probes):
-            log, covariance = self._group.after([r for i in revealed for r in repeats[i]])
-            free = ~np.isin(menu, revealed)
+            told, covariance = self._after(revealed)
+            free = ~np.isin(self._menu, revealed)
             ahead = GateSettings(depth=min(_LOOK_AHEAD, probes - k), budget_node_h=np.inf)
-            told = self._told(cell, log)
-            stakes = self._stakes(told, covariance, menu[free], costs[free])
-            plan = plan_probes(stakes, ahead)
+            plan = plan_probes(self._stakes(told, covariance, free), ahead)
             if not plan.probes and not all_of_them:
                 break
-            found = self._best(plan, menu[free])
+            found = _best(plan, self._menu[free])
             if found is None:  # nothing to gain: learn what there is to learn
-                found = self._group.most_telling(covariance, menu[free])
+                found = self._group.most_telling(covariance, self._menu[free])
             revealed.append(found)
         return revealed
 
-    def _best(self, plan: ProbePlan, menu: NDArray[np.int64]) -> int | None:
-        """The plan's first probe, or the best that does not pay; None where nothing is gained."""
-        best = plan.probes[0] if plan.probes else plan.rejected
-        if best is None or best.voi_usd <= _NOT_WORTH_USD:
-            return None
-        return int(menu[best.probe])
-
     def _stakes(
-        self,
-        cell: DecisionCell,
-        covariance: FloatArray,
-        menu: NDArray[np.int64],
-        costs: FloatArray,
+        self, told: DecisionCell, covariance: FloatArray, free: NDArray[np.bool_]
     ) -> Stakes:
         point, hours = self._terms.point, self._terms.hours
-        total = hours * expected_utility_usd_per_h(cell, point)
-        arms = np.array([self._position[rows[0]] for rows in cell.rows])
+        total = hours * expected_utility_usd_per_h(told, point)
+        menu, arms = self._menu[free], np.array([at[0] for at in self._arms])
         quantity = Quantity(
             "throughput",
             np.diag(covariance)[arms].copy(),
             covariance[np.ix_(arms, menu)],
             covariance[np.ix_(menu, menu)],
             self._group.noise_sd[menu] ** 2,
-            total + hours * cell.n_gpus * cell.price_usd_per_gpu_h,
+            total + hours * told.n_gpus * told.price_usd_per_gpu_h,
         )
         n, m = len(arms), len(menu)
         of = {int(position): i for i, position in enumerate(arms)}
         return Stakes(
-            (quantity,), total, np.zeros(n, dtype=np.int64), np.array([best_of(cell, total)]),
-            np.ones(n, dtype=bool), np.array([of[int(i)] for i in menu]), np.arange(m), costs,
-            np.zeros(m),
+            (quantity,), total, np.zeros(n, dtype=np.int64), np.array([best_of(told, total)]),
+            np.ones(n, dtype=bool), np.array([of[int(i)] for i in menu]), np.arange(m),
+            self._costs[free], np.zeros(m),
         )  # fmt: skip
 
-    def _label(self, position: int) -> str:
-        frame, row = self._dataset.data.frame, int(self._group.rows[position])
-        return (
-            f"{int(frame['n_gpus'][row])}x {self._kind[position]} "
-            f"{frame.category('precision')[row]}, {frame['concurrency'][row]:g} at once, "
-            f"{frame['prompt_tokens'][row]:.0f}+{frame['output_tokens'][row]:.0f} tokens"
-        )
+
+def _best(plan: ProbePlan, menu: NDArray[np.int64]) -> int | None:
+    """The plan's first probe, or the best that does not pay; None where nothing is gained."""
+    best = plan.probes[0] if plan.probes else plan.rejected
+    if best is None or best.voi_usd <= _NOT_WORTH_USD:
+        return None
+    return int(menu[best.probe])
