@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from costmodel_builders import made, prior_of, scenarios
 
+from omnipilot.costmodel import spread as module
 from omnipilot.costmodel.conformal import NOMINAL_COVERAGE, interval
 from omnipilot.costmodel.features import numeric_features
+from omnipilot.costmodel.folds import group_folds
 from omnipilot.costmodel.frame import build_frame
 from omnipilot.costmodel.quantiles import Forest
 from omnipilot.costmodel.spread import Spread, Spreads, fit_spread
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 pytest.importorskip("catboost", reason="training needs catboost (extra 'fit')")
 
@@ -99,6 +105,25 @@ def test_a_source_with_few_rows_takes_the_common_offset() -> None:
         by_source=True, seed=0,
     )  # fmt: skip
     assert set(spread.source_offsets) == {"alpha"}
+
+
+@pytest.mark.parametrize(("n_groups", "n_folds"), [(9, 3), (10, 10), (40, 10)])
+def test_few_groups_are_not_left_out_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, n_groups: int, n_folds: int
+) -> None:
+    frame = made().data.frame.take(np.arange(120))
+    groups = (np.arange(120) % n_groups).astype(str)
+    used: list[int] = []
+
+    def folds(groups: NDArray[np.str_], n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        used.append(n)
+        return group_folds(groups, n, rng)
+
+    monkeypatch.setattr(module, "group_folds", folds)
+    fit_spread(
+        frame, prior_of(frame), simulated(1)[:120], groups, ("model",), by_source=False, seed=0
+    )
+    assert used == [n_folds]
 
 
 def test_one_group_alone_still_gives_a_spread() -> None:

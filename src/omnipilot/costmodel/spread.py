@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 # learn from, or their band is right on average and wrong for every new group.
 CAPACITY = ((100, 80, 4), (30, 40, 3), (0, 20, 2))
 LEARNING_RATE = 0.08
-CROSS_FOLDS = 10  # trees of fewer rows are worse, and their offsets too wide for those of all
+# Trees of fewer rows are worse, and their offsets too wide for those of all; but where each fold
+# would be a single group, trees that know all others say too little of a stranger.
+CROSS_FOLDS = 10
+FEW_GROUPS_FOLDS = 3
 MIN_SOURCE_ROWS = 100
 
 
@@ -153,9 +156,10 @@ def fit_spread(
     x = np.ascontiguousarray(space.matrix(frame, physics))
     n_sources = len(np.unique(frame.codes["source"]))
     weight = np.ones(frame.n)
-    fold = group_folds(groups, CROSS_FOLDS, np.random.default_rng(seed))
-
     n_groups = len(np.unique(groups))
+    n_folds = CROSS_FOLDS if n_groups >= CROSS_FOLDS else FEW_GROUPS_FOLDS
+    fold = group_folds(groups, n_folds, np.random.default_rng(seed))
+
     trees, depth = next((t, d) for fewest, t, d in CAPACITY if n_groups >= fewest)
 
     def forest(rows: NDArray[np.bool_]) -> Forest:
