@@ -12,6 +12,7 @@ from costmodel_builders import made, prior_of, scenario
 from omnipilot.costmodel import deviation as module
 from omnipilot.costmodel.deviation import DEVIATION_TERMS, Deviation, class_terms
 from omnipilot.costmodel.frame import Frame, build_frame
+from omnipilot.costmodel.hyperparameters import Hyperparameters, Scales
 from omnipilot.costmodel.novelty import NOVELTY
 
 if TYPE_CHECKING:
@@ -163,6 +164,24 @@ def test_the_variances_of_planted_errors_are_found() -> None:
     by_name = dict(zip((t.name for t in DEVIATION_TERMS), found.sd, strict=True))
     assert by_name["GPU kind"] > 3 * by_name["arm"]
     assert found.noise_sd < 0.12
+
+
+@pytest.mark.parametrize(("category", "subsets"), [("", 3), ("source", 1), ("model", 1)])
+def test_few_groups_are_learned_from_as_one(
+    monkeypatch: pytest.MonkeyPatch, category: str, subsets: int
+) -> None:
+    frame = made().data.frame
+    assert len(frame.levels["model"]) < module.FEW_GROUPS
+    asked: dict[str, int] = {}
+
+    def tuned(*_: object, subsets: int = 3, **__: object) -> Hyperparameters:
+        asked["subsets"] = subsets
+        sd = np.asarray([t.sd for t in DEVIATION_TERMS])
+        return Hyperparameters(Scales(sd, (1.0, 1.0)), 0.1, {})
+
+    monkeypatch.setattr(module, "tune", tuned)
+    Deviation.fit(frame, prior_of(frame), np.zeros(frame.n), category, np.random.default_rng(0))
+    assert asked["subsets"] == subsets
 
 
 def test_groups_of_a_class_share_nothing() -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from omnipilot.costmodel.conformal import NOMINAL_COVERAGE
+from omnipilot.costmodel.folds import FEW_GROUPS
 from omnipilot.costmodel.hyperparameters import PRIOR_SPREAD, Hyperparameters, tune
 from omnipilot.costmodel.inducing import cholesky, pivoted_cholesky
 from omnipilot.costmodel.kernel import KernelLevels, KernelPlaces, KernelTerm, covariance
@@ -51,6 +52,9 @@ DEVIATION_TERMS: tuple[KernelTerm, ...] = (
 )  # fmt: skip
 ALL_TERMS = tuple(range(len(DEVIATION_TERMS)))
 NOISE_FLOOR_SD = 0.02
+# Beliefs about a new source that are the mean of three subsets of the nine are too sure of what its
+# first rows tell of later ones.
+FEW_GROUPS_TUNING = {"rows": 500, "subsets": 1, "iterations": 20}
 # From here on odd rows are down-weighted as a Student-t would; fewer cannot tell which is odd.
 ROBUST_FROM_ROWS = 30
 MOST_POINTS = 400
@@ -105,6 +109,8 @@ class Deviation:
             category: category that was held out.
             rng: picks the rows to learn from.
         """
+        few = bool(category) and len(np.unique(frame.codes[category])) < FEW_GROUPS
+        tuning = FEW_GROUPS_TUNING if few else {}
         hyper: Hyperparameters = tune(
             frame,
             physics,
@@ -112,6 +118,7 @@ class Deviation:
             rng,
             table=class_terms(category),
             noise_spread=PRIOR_SPREAD,
+            **tuning,
         )
         noise_sd = max(hyper.noise_sd, NOISE_FLOOR_SD)
         return cls(category, hyper.shared.sd, hyper.shared.lengths, noise_sd)

@@ -9,6 +9,9 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# A novelty class of fewer groups (the public sources are nine) says little of the next one.
+FEW_GROUPS = 10
+
 
 def group_folds(
     groups: NDArray[np.str_], n_folds: int, rng: np.random.Generator

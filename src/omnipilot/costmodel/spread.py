@@ -19,7 +19,7 @@ from omnipilot.costmodel.conformal import (
     repair_quantiles,
 )
 from omnipilot.costmodel.features import FeatureSpace
-from omnipilot.costmodel.folds import group_folds
+from omnipilot.costmodel.folds import FEW_GROUPS, group_folds
 from omnipilot.costmodel.quantiles import QUANTILE_LOSS, Forest, fit_forest
 from omnipilot.domain.frozen import dataclass
 
@@ -35,7 +35,7 @@ CAPACITY = ((100, 80, 4), (30, 40, 3), (0, 20, 2))
 LEARNING_RATE = 0.08
 # Trees of fewer rows are worse, and their offsets too wide for those of all; but where each fold
 # would be a single group, trees that know all others say too little of a stranger.
-CROSS_FOLDS = 10
+CROSS_FOLDS = FEW_GROUPS
 FEW_GROUPS_FOLDS = 3
 MIN_SOURCE_ROWS = 100
 
@@ -157,7 +157,7 @@ def fit_spread(
     n_sources = len(np.unique(frame.codes["source"]))
     weight = np.ones(frame.n)
     n_groups = len(np.unique(groups))
-    n_folds = CROSS_FOLDS if n_groups >= CROSS_FOLDS else FEW_GROUPS_FOLDS
+    n_folds = CROSS_FOLDS if n_groups >= FEW_GROUPS else FEW_GROUPS_FOLDS
     fold = group_folds(groups, n_folds, np.random.default_rng(seed))
 
     trees, depth = next((t, d) for fewest, t, d in CAPACITY if n_groups >= fewest)
