@@ -11,6 +11,7 @@ from costmodel_builders import made, prior_of, scenario
 
 from omnipilot.costmodel import deviation as module
 from omnipilot.costmodel.deviation import DEVIATION_TERMS, Deviation, class_terms
+from omnipilot.costmodel.folds import FEW_GROUPS
 from omnipilot.costmodel.frame import Frame, build_frame
 from omnipilot.costmodel.hyperparameters import Hyperparameters, Scales
 from omnipilot.costmodel.novelty import NOVELTY
@@ -171,7 +172,7 @@ def test_few_groups_are_learned_from_as_one(
     monkeypatch: pytest.MonkeyPatch, category: str, subsets: int
 ) -> None:
     frame = made().data.frame
-    assert len(frame.levels["model"]) < module.FEW_GROUPS
+    assert len(frame.levels["model"]) < FEW_GROUPS
     asked: dict[str, int] = {}
 
     def tuned(*_: object, subsets: int = 3, **__: object) -> Hyperparameters:

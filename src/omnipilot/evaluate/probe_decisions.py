@@ -34,7 +34,7 @@ from omnipilot.evaluate.decisions import (
     measured_utility_usd_per_h,
     outcomes,
 )
-from omnipilot.evaluate.hidden_group import HiddenGroup
+from omnipilot.evaluate.hidden_group import MOST_CANDIDATES, HiddenGroup
 from omnipilot.evaluate.holdout import fold_models
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 SPLITS: Final = ("model", "gpu")
 DEFAULT_HOURS: Final = 24.0
 RANDOM_DRAWS: Final = 20
-MOST_CANDIDATES: Final = 300
 _LOOK_AHEAD: Final = 3
 WHOLE_BENCHMARK: Final = "full-cell"
 NO_PROBE, RANDOM, CHOSEN, AS_IT_PAYS = "no_probe", "random", "chosen", "as_it_pays"

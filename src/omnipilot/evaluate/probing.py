@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from omnipilot.domain.errors import UsageError
-from omnipilot.evaluate.hidden_group import most_telling
+from omnipilot.evaluate.hidden_group import MOST_CANDIDATES, most_telling
 from omnipilot.evaluate.holdout import Holdout, fold_models
 from omnipilot.evaluate.metrics import errors
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 Policy = Literal["random", "variance"]
 POLICIES: tuple[Policy, ...] = ("random", "variance")
-MOST_CANDIDATES = 400
 # A group must leave this many rows to predict after the last probe.
 FEWEST_LEFT = 5
 
