@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     FloatArray = NDArray[np.float64]
 
-# Rows of a group among which the most telling one is looked for; of more some are drawn. The largest
-# group of one model or GPU kind in a public source has 1,125.
+# Rows of a group among which the most telling one is looked for; of more some are drawn. The
+# largest group of one model or GPU kind in a public source has 1,125.
 MOST_CANDIDATES = 1200
 
 
