@@ -144,6 +144,11 @@ def made() -> Made:
 @cache
 def fitted() -> FittedModel:
     """The cost model of the made-up rows, with small layers and two calibrated classes."""
+    return small_fit(made().data)
+
+
+def small_fit(data: fit.TrainingSet) -> FittedModel:
+    """The cost model of some rows, with small layers and two calibrated classes."""
     pytest.importorskip("catboost", reason="training needs catboost (extra 'fit')")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fit, "N_GLOBAL", 60)
@@ -151,7 +156,7 @@ def fitted() -> FittedModel:
         patch.setattr(fit, "HELD_OUT_N_SOURCE", 60)
         patch.setattr(fit, "tune", partial(tune, rows=120, subsets=1, iterations=6))
         heads = [h for h in HEADS if h.name in {"throughput", "power", "ttft"}]
-        return fit.fit_cost_model(made().data, heads=heads, classes=("seen", "model"))
+        return fit.fit_cost_model(data, heads=heads, classes=("seen", "model"))
 
 
 def prior_of(frame: Frame) -> Physics:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from costmodel_builders import made, prior_of, scenario
+from costmodel_builders import MODELS, made, prior_of, scenario, small_fit
 
 from omnipilot.costmodel import deviation as module
 from omnipilot.costmodel.deviation import DEVIATION_TERMS, Deviation, class_terms
@@ -19,6 +19,7 @@ from omnipilot.costmodel.novelty import NOVELTY
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from omnipilot.costmodel.fitted import FittedModel
     from omnipilot.costmodel.physics import Physics
 
 NOISE_SD = 0.1
@@ -83,6 +84,28 @@ def _stack(a: Frame, b: Frame) -> tuple[Frame, Physics]:
         a.levels,
     )
     return frame, prior_of(frame)
+
+
+def test_conditioning_says_what_a_fit_on_the_rows_as_well_says() -> None:
+    data = made().data
+    target = "output_tokens_per_s"
+    hidden = (data.frame.category("model") == MODELS[2]) & np.isfinite(data.labels[target])
+    slow = data.labels[target] - np.where(hidden, 0.6, 0.0)
+    data = replace(data, labels=data.labels | {target: slow})
+    seen = np.flatnonzero(hidden)[::3]
+    asked = data.frame.take(np.setdiff1d(np.flatnonzero(hidden), seen))
+    without, augmented = ~hidden, ~hidden
+    augmented[seen] = True
+
+    def median(model: FittedModel) -> NDArray[np.float64]:
+        return np.log(model.predict(asked).values[target][:, 1])
+
+    before = small_fit(data.take(without))
+    local = data.take(seen)
+    after, refitted = before.condition(local.frame, local.labels), small_fit(data.take(augmented))
+    apart = np.abs(median(before) - median(refitted)).mean()
+    assert apart > 0.3
+    assert np.abs(median(after) - median(refitted)).mean() < 0.3 * apart
 
 
 def test_what_is_left_of_the_variance_is_between_none_and_all() -> None:
