@@ -8,7 +8,8 @@ the last), or only as many of these as the gate says pay. The arm that is then t
 with the best one as measured.
 
 Errors: K rows of the whole group are revealed, at random or those that take most off the
-expected errors, and the other rows are predicted.
+expected errors, and the other rows are predicted as a site's own rows condition them, without the
+floors of the gate's beliefs.
 """
 
 from __future__ import annotations
@@ -124,8 +125,11 @@ def judge_groups(
     rng = np.random.default_rng(question.seed)
     results = []
     for fold in fold_models(dataset, question, cache, progress):
-        for group in _groups(dataset, question, fold):
-            judge = _Judge(dataset, question, group, terms)
+        floored = replace(fold, model=with_floors(fold.model))
+        for group, cautious in zip(
+            _groups(dataset, question, fold), _groups(dataset, question, floored), strict=True
+        ):
+            judge = _Judge(dataset, question, group, cautious, terms)
             if len(judge.candidates) > probes:
                 results.append(judge.result(probes, rng))
                 progress(f"{group.name}: {results[-1].decisions} decisions")
@@ -138,7 +142,6 @@ def _groups(dataset: Dataset, question: Holdout, fold: Fold) -> Iterator[HiddenG
     """Hidden groups of a fold with the rows of the decisions that they take part in."""
     data = dataset.data
     tested = question.mask(data)
-    model = with_floors(fold.model)
     held = np.zeros(data.frame.n, dtype=bool)
     held[fold.test] = True
     labels = data.groups(question.novelty)
@@ -153,14 +156,22 @@ def _groups(dataset: Dataset, question: Holdout, fold: Fold) -> Iterator[HiddenG
         known = np.flatnonzero(tested & ~held & np.isin(where, where[rows]))
         every = np.concatenate([rows, known])
         hidden = np.arange(len(every)) < len(rows)
-        yield HiddenGroup.ask(str(name), dataset, question, model, every, hidden)
+        yield HiddenGroup.ask(str(name), dataset, question, fold.model, every, hidden)
 
 
 class _Judge:
-    """One hidden group under every policy."""
+    """One hidden group under every policy.
+
+    ``group`` holds the beliefs as answers are conditioned by them, ``cautious`` those of the gate.
+    """
 
     def __init__(
-        self, dataset: Dataset, question: Holdout, group: HiddenGroup, terms: Terms
+        self,
+        dataset: Dataset,
+        question: Holdout,
+        group: HiddenGroup,
+        cautious: HiddenGroup,
+        terms: Terms,
     ) -> None:
         self._dataset, self._group, self._terms = dataset, group, terms
         frame = dataset.data.frame
@@ -178,7 +189,7 @@ class _Judge:
             rows = [int(row) for arm in cell.rows for row in arm]
             menu = [int(arm[0]) for arm in cell.rows if int(arm[0]) in allowed]
             if len(cell.arms) > 1 and menu:
-                own = group.take(np.array([position[row] for row in rows]))
+                own = cautious.take(np.array([position[row] for row in rows]))
                 self._decisions.append(_Decision(cell, own, menu, terms))
 
     def result(self, probes: int, rng: np.random.Generator) -> GroupResult:
