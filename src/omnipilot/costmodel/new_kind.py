@@ -80,6 +80,8 @@ def adapted(
 ) -> FittedModel:
     """The model with the parameters of every GPU kind that it had not seen, from local rows.
 
+    Of more than ``MOST_ROWS`` rows of a head some are taken.
+
     Args:
         model: not conditioned on rows.
         frame: n local rows.
@@ -99,6 +101,8 @@ def adapted(
             lead = head.head.lead
             label = leads[lead][kinds == kind]
             rows = np.flatnonzero(np.isfinite(label))
+            if len(rows) > MOST_ROWS:  # before their covariance, which grows with the square
+                rows = np.sort(np.random.default_rng(0).choice(rows, MOST_ROWS, replace=False))
             if len(rows):
                 few, at = part.take(rows), prior.take(rows)
                 deviation = head.deviations[head.calibrated(CLASS_NAMES[novelty])]
@@ -117,7 +121,7 @@ def fit_kind(physics: PhysicsParameters, heads: Sequence[KindErrors]) -> NDArray
     Errors of other kinds were partly those of parameters too. How much of their covariance stands
     beside this kind's own parameters, its rows say: the one of ``SHARES`` with the greatest
     evidence in Laplace's approximation (Rasmussen and Williams 2006, §3.4.4). Heads are taken as
-    independent given the parameters. Of more than ``MOST_ROWS`` rows of a head some are taken.
+    independent given the parameters.
 
     Args:
         physics: has no offset of the kind.
@@ -172,15 +176,12 @@ class _Problem:
 
     @classmethod
     def of(cls, physics: PhysicsParameters, head: KindErrors, share: float) -> _Problem:
-        rows = np.arange(head.frame.n)
-        if head.frame.n > MOST_ROWS:
-            rows = np.sort(np.random.default_rng(0).choice(rows, MOST_ROWS, replace=False))
-        frame = head.frame.take(rows)
+        frame = head.frame
         log_theta = physics.log_theta(frame)
-        covariance = share * head.covariance[np.ix_(rows, rows)] + np.diag(head.noise_sd[rows] ** 2)
+        covariance = share * head.covariance + np.diag(head.noise_sd**2)
         return cls(
             frame, head.target, log_theta,
-            evaluate(frame, log_theta).log[head.target] + head.error[rows],
+            evaluate(frame, log_theta).log[head.target] + head.error,
             np.asarray(np.linalg.inv(covariance), dtype=np.float64),
         )  # fmt: skip
 
