@@ -195,9 +195,18 @@ def test_a_script_that_outlives_its_starter_is_waited_for_and_not_started_again(
     run_plan(path, LocalRunner(quick_script), taken.append, sleep=time.sleep, poll_s=0.02)
     assert taken == [folder]
     assert executions(path)["began run-0001"] == 1
-    # The lock goes while the shell is still ending: it must be gone before its handle is.
-    for child in other._children:
-        child.wait(timeout=30)
+    assert other.alive([]) == set()
+
+
+def test_a_plan_ends_when_its_last_script_is_gone(tmp_path: Path) -> None:
+    path = saved(tmp_path, plan_of(1))
+
+    def tidy(spec: LaunchSpec, folder: Path) -> str:
+        return f"{quick_script(spec, folder)}sleep 0.3\ntouch '{folder}/tidied'\n"
+
+    taken: list[Path] = []
+    run_plan(path, LocalRunner(tidy), taken.append, sleep=time.sleep, poll_s=0.02)
+    assert (taken[0] / "tidied").exists()
 
 
 def executions(plan: Path) -> Counter[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from omnipilot.launch.emit import is_done
 from omnipilot.launch.local import is_running, start_script
 from omnipilot.launch.script import SCRIPT_NAME, job_name, launch_script
 from omnipilot.launch.slurm import jobs_named, places_of, queued_jobs, submit
@@ -68,7 +69,7 @@ class LocalRunner:
 
     def __init__(self, script_of: Callable[[LaunchSpec, Path], str] = launch_script) -> None:
         self._script_of = script_of
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._children: dict[Path, subprocess.Popen[bytes]] = {}
 
     def start(self, spec: LaunchSpec, folder: Path) -> None:
         """Start a run; one that another process started and that still lives is left alone."""
@@ -77,12 +78,18 @@ class LocalRunner:
         write_atomically(script, self._script_of(spec, folder).encode())
         process = start_script(script, folder)
         if process is not None:
-            self._children.append(process)
+            self._children[folder] = process
 
     def alive(self, started: Started, /) -> set[Path]:
-        """Folders whose script holds its lock."""
-        # A child that has ended stays a zombie until it is asked.
-        self._children = [child for child in self._children if child.poll() is None]
+        """Folders whose script holds its lock; what has ended is waited for until it is gone.
+
+        A script that is done still clears up and takes its rows in, and its lock goes a moment
+        before it does.
+        """
+        for folder, child in list(self._children.items()):
+            if is_done(folder) or not is_running(folder):
+                child.wait()
+                del self._children[folder]
         return {folder for _, folder in started if is_running(folder)}
 
 
