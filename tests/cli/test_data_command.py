@@ -44,6 +44,20 @@ def test_import_counts_accepted_duplicate_and_rejected_rows(
     assert report["rejections"] == [{"line": 4, "reason": "out_tok_s is nan, not a finite number"}]
 
 
+def test_columns_that_are_not_read_are_named(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f"{HEADER},tokens_per_s,\x1b[31m\n{GOOD},900,1\n", encoding="utf-8")
+    assert app.run(["data", "import", str(path), "--home", str(home)]) == 0
+    told = capsys.readouterr()
+    assert told.out.startswith("1 accepted")
+    assert "columns not read: tokens_per_s, " in told.err
+    assert "\x1b" not in told.err
+    report = run_json(capsys, "data", "import", path, "--home", home)
+    assert report["unread_columns"] == ["tokens_per_s", "\x1b[31m"]
+
+
 def test_importing_twice_stores_once(
     tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

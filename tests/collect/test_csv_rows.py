@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnipilot.collect import COLLECTOR_BY_NAME, QUESTIONS, collect_csv, find_tables
+from omnipilot.collect import (
+    COLLECTOR_BY_NAME,
+    QUESTIONS,
+    collect_csv,
+    find_tables,
+    unread_columns,
+)
 from omnipilot.collect.columns import (
     MODE_OF_SCENARIO,
     MODE_OF_SOURCE,
@@ -61,6 +67,22 @@ def test_labels_come_in_the_targets_units(tmp_path: Path) -> None:
     }
     assert (run.n_gpus, run.prompt_tokens, run.mode, run.max_model_len) == (2, 1024, "online", 8192)
     assert run.stack.engine_version == "0.11.1"
+
+
+def test_a_label_may_stand_under_its_target_s_name_and_in_its_unit(tmp_path: Path) -> None:
+    row = {k: v for k, v in GOOD.items() if k not in {"out_tok_s", "ttft_p50_ms", "power_avg_w"}}
+    row |= {"output_tokens_per_s": "1000", "ttft_p50_s": "0.25", "power_mean_w": "900"}
+    path = write(tmp_path / "rows.csv", row, columns=list(row))
+    assert list(collect_csv(path)) == [one(tmp_path)]
+    row["ttft_p50_s"] = "2e6"
+    (item,) = collect_csv(write(tmp_path / "rows.csv", row, columns=list(row)))
+    assert isinstance(item, Rejection)
+    assert item.reason == "ttft_p50_s 2e6 is outside 0 to 1e+06"
+
+
+def test_a_label_under_both_of_its_names_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="ttft_p50_ms and ttft_p50_s, which are the same label"):
+        one(tmp_path, ttft_p50_s="0.25")
 
 
 def test_every_target_has_a_bounded_column_and_every_mode_word_a_mode() -> None:
@@ -133,6 +155,7 @@ def test_columns_of_other_names_are_ignored_and_task_stands_for_workload(tmp_pat
     run = one(tmp_path, task="gpqa", perplexity="nan", tp="x")
     assert isinstance(run, InferenceRun)
     assert run.workload == "gpqa"
+    assert unread_columns(tmp_path / "rows.csv") == ("perplexity", "tp")
 
 
 @pytest.mark.parametrize("word", sorted(MODE_OF_TEXT))

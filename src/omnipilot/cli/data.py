@@ -41,7 +41,8 @@ def import_(file: Path, home: Path | None, form: str) -> int:
 
     FILE is a CSV file of the normalised columns, plain or gzip-compressed. Rows that are stored
     already are counted as duplicates; a row that cannot be read is refused with its line and the
-    reason, and the others are kept. A file that is no such CSV leaves the store as it was.
+    reason, and the others are kept. Columns that are not known are left aside and named. A file
+    that is no such CSV leaves the store as it was.
 
     \b
     Example:
@@ -50,20 +51,24 @@ def import_(file: Path, home: Path | None, form: str) -> int:
     """
     from omnipilot.advisor import Advisor  # noqa: PLC0415 - keeps --help quick
     from omnipilot.cli.output import progress  # noqa: PLC0415 - same
+    from omnipilot.collect import unread_columns  # noqa: PLC0415 - same
 
     report = Advisor.open(home).import_runs(
         file,
         now_s=time.time(),
         on_progress=lambda n: progress(f"{n:,} rows read") if n % 100_000 == 0 else None,
     )
-    _emit_report(report, form)
+    unread = unread_columns(file)
+    if unread:
+        progress(f"columns not read: {', '.join(unread)}")
+    _emit_report(report, unread, form)
     if report.rejected and not report.accepted + report.duplicate:
         progress(f"error: no row of {file} could be read")
         return exits.USAGE
     return exits.OK
 
 
-def _emit_report(report: ImportReport, form: str) -> None:
+def _emit_report(report: ImportReport, unread: tuple[str, ...], form: str) -> None:
     from omnipilot.cli import output  # noqa: PLC0415 - keeps --help quick
 
     if form == "json":
@@ -73,6 +78,7 @@ def _emit_report(report: ImportReport, form: str) -> None:
                 "duplicate": report.duplicate,
                 "rejected": report.rejected,
                 "by_reason": report.by_reason,
+                "unread_columns": unread,
                 "rejections": [{"line": r.line, "reason": r.reason} for r in report.rejections],
             }
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from omnipilot.domain.scenario import MODES
+from omnipilot.domain.targets import TARGETS
 
 __all__ = [
     "DEFAULT_MODE", "DESIGNED_COLUMNS", "MODE_OF_SCENARIO", "MODE_OF_SOURCE", "MODE_OF_TEXT",
@@ -53,6 +54,12 @@ NUMBER_COLUMNS: Final[dict[str, Bounds]] = {
     "sm_active": _FRACTION,
     "tensor_active": _FRACTION,
 }
+# A label may also stand under its target's own name and in that one's unit.
+for _target in TARGETS:
+    _low, _high, _ = NUMBER_COLUMNS[_target.column]
+    NUMBER_COLUMNS.setdefault(
+        _target.name, Bounds(_low * _target.column_scale, _high * _target.column_scale)
+    )
 
 # Columns that the experimenter sets, so that few values stand in many rows.
 DESIGNED_COLUMNS: Final = frozenset(

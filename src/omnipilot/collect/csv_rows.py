@@ -1,9 +1,10 @@
 """Measured serving runs from CSV files of the normalised columns.
 
 The columns are those of :mod:`omnipilot.collect.columns`; an empty cell means that
-the source does not tell. Columns of other names are ignored. Values convert into the targets'
-units through :data:`omnipilot.domain.targets.TARGETS`. Names of models and GPUs stay the source's
-text: whether the catalogue knows them is not this module's concern.
+the source does not tell. Columns of other names are ignored (:func:`unread_columns` names them).
+Values convert into the targets' units through :data:`omnipilot.domain.targets.TARGETS`; a label
+may also stand under its target's name, in the target's unit. Names of models and GPUs stay the
+source's text: whether the catalogue knows them is not this module's concern.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["DEFAULT_LIMITS", "MEASUREMENTS", "QUESTIONS", "Use", "collect_csv", "find_tables"]
+__all__ = [
+    "DEFAULT_LIMITS", "MEASUREMENTS", "QUESTIONS", "Use", "collect_csv", "find_tables",
+    "unread_columns",
+]  # fmt: skip
 
 DEFAULT_LIMITS: Final = Limits()
 # Distinct spellings remembered a column, so that a repeated name is checked once.
@@ -112,6 +116,18 @@ def collect_csv(
         yield record if isinstance(record, Rejection) else reader.row(record)
 
 
+def unread_columns(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> tuple[str, ...]:
+    """Columns of a file, in its order, that :func:`collect_csv` does not know.
+
+    Args:
+        path: a file that :func:`collect_csv` has read.
+        limits: what the file may cost.
+    """
+    first = next(read_records(path, limits), None)
+    names = [name.strip() for name in first.fields] if isinstance(first, Record) else []
+    return tuple(n for n in names if n and n not in NUMBER_COLUMNS and n not in TEXT_COLUMNS)
+
+
 def _header(path: Path, fields: Sequence[str], use: Use) -> list[str]:
     names = [name.strip() for name in fields]
     missing = [name for name in use.required if name not in names]
@@ -126,6 +142,12 @@ def _header(path: Path, fields: Sequence[str], use: Use) -> list[str]:
     if twice:
         shown = ", ".join(printable(name) for name in twice)
         raise BadInputError(f"{path} has the columns {shown} more than once: keep one of each")
+    for target in TARGETS:
+        if target.name != target.column and {target.name, target.column} <= set(names):
+            raise BadInputError(
+                f"{path} has the columns {target.column} and {target.name}, which are the same "
+                "label: keep one"
+            )
     return names
 
 
@@ -140,13 +162,18 @@ class _RowReader:
         self._texts = [
             (at[name], name, most, known[name]) for name, most in TEXT_COLUMNS.items() if name in at
         ]
-        labels = {target.column for target in TARGETS}
+        labels = {name for target in TARGETS for name in (target.column, target.name)}
         self._numbers: list[tuple[int, str, float, float, bool, dict[str, float] | None]] = [
             (at[name], name, *bounds, {} if name in DESIGNED_COLUMNS else None)
             for name, bounds in NUMBER_COLUMNS.items()
             if name in at and (use.labelled or name not in labels)
         ]
-        self._targets = [t for t in TARGETS if use.labelled and t.column in at]
+        self._targets = [
+            (t, name, t.column_scale if name == t.column else 1.0)
+            for t in TARGETS
+            for name in dict.fromkeys((t.column, t.name))
+            if use.labelled and name in at
+        ]
         self._stacks: dict[tuple[str, ...], StackFingerprint] = {}
 
     def row(self, record: Record) -> InferenceRun | Rejection:
@@ -273,14 +300,14 @@ class _RowReader:
 
     def _labels(self, number: dict[str, float], status: str) -> dict[str, float]:
         labels = {}
-        for target in self._targets:
-            value = number.get(target.column)
+        for target, column, scale in self._targets:
+            value = number.get(column)
             if value is None:
                 continue
             if value > 0 or target.fraction:
-                labels[target.name] = value * target.column_scale
+                labels[target.name] = value * scale
             elif status == "ok":
-                reason = f"{target.column} is 0 in a run whose status is ok"
+                reason = f"{column} is 0 in a run whose status is ok"
                 raise RowFault("out of range", reason)
             # A failed run that finished nothing reports rates of 0: no measurement of speed.
         return labels
