@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = ["SINFO_FORMAT", "NodeList", "gres_gpus", "read_nodes_json", "read_nodes_text"]
 
+# Some versions write (null) for the type of GPUs in use where the node's GRES name none.
 _GRES: Final = re.compile(
-    r"gpu(?::(?P<kind>[A-Za-z0-9][A-Za-z0-9_.-]{0,63}))?:(?P<n>[0-9]{1,7})(?:\([^)]*\))?", re.ASCII
+    r"gpu(?::(?:\(null\)|(?P<kind>[A-Za-z0-9][A-Za-z0-9_.-]{0,63})))?"
+    r":(?P<n>[0-9]{1,7})(?:\([^)]*\))?",
+    re.ASCII,
 )
 _OUTER_COMMA: Final = re.compile(r",(?![^(]*\))")
 _LONGEST_WORDS: Final = 200
