@@ -20,6 +20,7 @@ RUN = InferenceRun(
     prompt_tokens=512.0, output_tokens=128.0, concurrency=16.0, kv_dtype="fp8",
     max_model_len=4096, workload="chat", stack=StackFingerprint(engine_version="0.8.5"),
 )  # fmt: skip
+BARE = RUN.model.partition("/")[2]
 
 
 def precision_of(**changes: Any) -> str:
@@ -56,7 +57,17 @@ def test_a_part_whose_name_fits_several_is_refused_without_its_size() -> None:
 def test_a_precision_not_told_is_the_models_own() -> None:
     assert precision_of(precision="") == "bf16"
     assert precision_of(precision="", model="openai/gpt-oss-20b") == "mxfp4"
-    assert precision_of(precision="", model="deepseek-ai/DeepSeek-V3") == "fp8-block"
+
+
+@pytest.mark.parametrize("told", ["", "fp8", "fp8-block", "Block FP8"])
+def test_block_scaled_fp8_of_a_model_so_published_is_fp8(told: str) -> None:
+    assert precision_of(precision=told, model="deepseek-ai/DeepSeek-V3") == "fp8"
+    assert precision_of(precision=told, model="Qwen/Qwen3-235B-A22B-FP8") == "fp8"
+
+
+def test_block_scaled_fp8_of_another_model_is_a_format_of_its_own() -> None:
+    assert precision_of(precision="fp8-block") == "fp8-block"
+    assert precision_of(precision="fp8-block", model=f"RedHatAI/{BARE}-FP8") == "fp8-block"
 
 
 def test_a_precision_not_told_is_fp16_on_a_part_without_bf16() -> None:

@@ -142,6 +142,21 @@ def test_half_a_block_of_scales_is_unsupported_unless_experts_stay_whole() -> No
     assert whole.verdict == "fits"
 
 
+@pytest.mark.parametrize(
+    ("gpu", "version", "code"),
+    [("h100-80", "0.11.0", "fits"), ("a100-80", "0.8.5", "compute_capability")],
+)
+def test_a_checkpoint_of_block_scaled_fp8_is_judged_as_such_under_either_name(
+    gpu: str, version: str, code: str
+) -> None:
+    verdicts = [
+        judge("Qwen/Qwen3-8B-FP8", gpu, name, max_model_len=8192, engine_version=version)
+        for name in ("fp8", "fp8-block")
+    ]
+    assert verdicts[0] == verdicts[1]
+    assert verdicts[0].reason_code == code
+
+
 def test_an_awq_group_must_survive_the_split() -> None:
     # 18944 / 4 = 4736 = 37 groups of 128; 29568 / 8 = 3696 is not a multiple
     assert judge("Qwen/Qwen2.5-7B-Instruct", "a100-80", "awq", 4).verdict == "fits"

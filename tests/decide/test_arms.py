@@ -62,10 +62,19 @@ def test_hardware_adds_the_formats_that_its_units_make_worthwhile() -> None:
     assert "int8" not in default_precisions(model(), V100)
 
 
-@pytest.mark.parametrize("native", ["fp8-block", "fp8", "mxfp4", "awq", "gptq", "nvfp4", "int8"])
+@pytest.mark.parametrize("native", ["fp8", "mxfp4", "awq", "gptq", "nvfp4", "int8"])
 def test_a_quantised_checkpoint_is_tried_as_published_only(native: str) -> None:
     for part in (A100, H100, B200, V100):
         assert default_precisions(model(native), part) == (native,)
+
+
+@pytest.mark.parametrize("asked", [(), ("fp8",), ("fp8-block",), ("fp8-block", "fp8")])
+def test_a_checkpoint_of_block_scaled_fp8_is_one_arm_under_either_name(
+    asked: tuple[str, ...],
+) -> None:
+    found = enumerate_arms(model("fp8-block"), [H100], eight, only_precisions=asked)
+    assert [a.precision for a in found.arms] == ["fp8"] * 4
+    assert found.ruled_out == ()
 
 
 def test_16_bit_of_an_fp8_checkpoint_is_tried_when_asked_for() -> None:

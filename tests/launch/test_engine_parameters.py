@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,6 +67,17 @@ def test_a_checkpoint_that_is_in_the_format_needs_nothing() -> None:
     asked = FitQuestion(own, FACTS.gpu("h100-80"), FACTS.precision("mxfp4"), max_model_len=4096)
     assert not engine_parameters(asked, 8).needs
     assert engine_parameters(question(precision="awq"), 8).needs
+
+
+@pytest.mark.parametrize("name", ["fp8", "fp8-block"])
+def test_a_checkpoint_of_block_scaled_fp8_is_not_quantised_again(name: str) -> None:
+    own = FACTS.model("deepseek-ai/DeepSeek-V3")
+    asked = FitQuestion(own, FACTS.gpu("h200-141"), FACTS.precision(name), 8, max_model_len=8192)
+    found = engine_parameters(asked, 16)
+    assert "--quantization" not in found.arguments
+    assert not found.needs
+    assert "--quantization" in engine_parameters(question(precision="fp8"), 8).arguments
+    assert engine_parameters(question(precision="fp8-block"), 8).needs
 
 
 def test_an_engine_without_flags_still_gets_its_limits() -> None:

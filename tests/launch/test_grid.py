@@ -103,6 +103,16 @@ def test_only_the_same_point_is_known(changes: dict[str, Any], left: int, tmp_pa
     assert len(planned(tmp_path).runs) == left
 
 
+@pytest.mark.parametrize("told", ["fp8", "fp8-block"])
+def test_block_scaled_fp8_is_one_format_under_either_name(told: str, tmp_path: Path) -> None:
+    model = "Qwen/Qwen3-8B-FP8"
+    Store(tmp_path).append([measured(model=model, precision=told)], 1.0)
+    plan = planned(tmp_path, models=(model,), precisions=("fp8-block", "fp8"))
+    assert plan.axes["precision"] == ("fp8",)
+    assert why(plan) == ["known"]
+    assert [run.spec.concurrency for run in plan.runs] == [64]
+
+
 def test_known_runs_of_nothing_answer_nothing(tmp_path: Path) -> None:
     known = KnownRuns.of_store(tmp_path, FACTS)
     assert known._loads == {}

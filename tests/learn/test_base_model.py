@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from omnipilot.advisor import Advisor, Question
 from omnipilot.catalog import Catalog
 from omnipilot.costmodel.bundle import base_model_path
 from omnipilot.costmodel.predict import CostModel
-from omnipilot.domain import TARGETS, Scenario
+from omnipilot.domain import TARGETS, Scenario, ServingRequest
 from omnipilot.learn.dataset import build_dataset, read_runs
 from omnipilot.learn.origins import ORIGINS
 from omnipilot.learn.train import CARD_FILE, render_card
@@ -55,6 +56,23 @@ def test_every_target_is_answered_in_order_and_unlabelled_ones_say_prior(base: C
         assert out.source[target.name] == ("model" if labelled else "prior")
     assert {v.novelty for v in out.support} == {"source"}
     assert "high" not in {v.confidence for v in out.support}
+
+
+@pytest.mark.parametrize(
+    "name", ["deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-R1", "Qwen/Qwen3-235B-A22B-FP8"]
+)
+def test_a_checkpoint_of_block_scaled_fp8_is_answered_from_rows_that_say_fp8(
+    name: str, base: CostModel, tmp_path: Path
+) -> None:
+    advisor = Advisor(tmp_path, model=base)
+    request = ServingRequest(name, 16, 8192, 6144, 2048)
+    answers = [
+        advisor.advise(Question(request, gpus=("h200-141",), precisions=asked)).recommendation
+        for asked in ((), ("fp8-block",), ("fp8",))
+    ]
+    assert answers[0] == answers[1] == answers[2]
+    assert answers[0].abstention is None
+    assert {arm.support.supported for arm in answers[0].ranked} == {True}
 
 
 def test_the_shipped_intervals_cover_the_rows_they_were_fitted_on(

@@ -136,7 +136,7 @@ def _lines(advice: Advice, anchor: Anchor) -> Choice:
         [
             a.arm.gpu_kind in anchor.kinds
             and a.arm.tensor_parallel == anchor.n_gpus
-            and anchor.precision in ("", a.arm.precision)
+            and advice.model.named(anchor.precision) in ("", a.arm.precision)
             for a in arms
         ]
     )

@@ -148,7 +148,8 @@ def _own(
 ) -> RankedArm | None:
     if not kind:
         return None
-    precision = job.precision or advisor.resolve_model(job.model).native_precision
+    model = advisor.resolve_model(job.model)
+    precision = model.named(job.precision or model.native_precision)
     wanted = (kind, job.tensor_parallel, precision)
     return next(
         (r for r in ranked if (r.arm.gpu_kind, r.arm.tensor_parallel, r.arm.precision) == wanted),

@@ -76,6 +76,20 @@ class Catalog:
         """
         return self._precisions.resolve(text)
 
+    def model_precision(self, text: str, model: ModelArch) -> PrecisionSpec:
+        """Find the weight format that a spelling means of a model, as its rows are labelled.
+
+        Raises:
+            UnknownNameError: no format answers to it.
+            AmbiguousNameError: it names several.
+
+        Examples:
+            >>> catalog = Catalog.load()
+            >>> catalog.model_precision("fp8-block", catalog.model("deepseek-ai/DeepSeek-V3")).name
+            'fp8'
+        """
+        return self._precisions.weights[model.named(self.precision(text).name)]
+
     def precisions(self) -> tuple[PrecisionSpec, ...]:
         """All weight formats."""
         return tuple(self._precisions.weights.values())

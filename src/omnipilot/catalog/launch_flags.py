@@ -72,7 +72,7 @@ class LaunchFlag:
             self.engine == engine
             and self.since <= version < self.until
             and (not self.precisions or precision in self.precisions)
-            and (self.native is None or self.native == (model.native_precision == precision))
+            and (self.native is None or self.native == model.holds(precision))
             and (not bounded or capability > 0)
             and (not self.capability_below or capability < self.capability_below)
             and (not self.capability_from or capability >= self.capability_from)

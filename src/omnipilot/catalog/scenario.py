@@ -80,4 +80,4 @@ class ScenarioBuilder:
             name = model.native_precision or "bf16"
             if name == "bf16" and gpu.bf16_flops <= 0:
                 name = "fp16"
-        return self._catalog.precision(name)
+        return self._catalog.model_precision(name, model)

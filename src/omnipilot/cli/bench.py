@@ -165,8 +165,9 @@ def plan(home: Path | None, out: Path, replace: bool, form: str, **options: Any)
         Grid(
             further=dict(further),
             checkpoints={
-                (catalog.model(model).model_id, catalog.precision(precision).name): checkpoint
-                for model, precision, checkpoint in checkpoints
+                (model.model_id, catalog.model_precision(precision, model).name): checkpoint
+                for name, precision, checkpoint in checkpoints
+                for model in (catalog.model(name),)
             },
             precisions=options.pop("precisions") or (),
             bench_s=60 * options.pop("bench_minutes"),

@@ -104,14 +104,10 @@ def _layers(question: FitQuestion, _version: EngineVersion) -> Obstacle | None:
 def _groups(question: FitQuestion, _version: EngineVersion) -> Obstacle | None:
     """Split weights must hold whole quantisation groups (320 % 128 leaves half a block)."""
     precision, model, degree = question.precision, question.model, question.tensor_parallel
-    # An fp8 checkpoint with block scales keeps them, whatever it is called.
-    own = model.native_precision == precision.name or (
-        precision.name == "fp8" and model.native_precision == "fp8-block"
-    )
-    name = model.native_precision if own else precision.name
-    group = (model.quant_group_size if own else 0) or precision.group_size or _BLOCK
-    if name not in _GROUPED:
+    if precision.name not in _GROUPED:
         return None
+    own = model.native_precision == precision.name
+    group = (model.quant_group_size if own else 0) or precision.group_size or _BLOCK
     dense = not model.is_moe or model.n_moe_layers < model.n_layers
     for what, width in (
         ("MLP width", model.intermediate_size if dense else 0),
@@ -119,11 +115,13 @@ def _groups(question: FitQuestion, _version: EngineVersion) -> Obstacle | None:
     ):
         part = width // degree
         if part and part % group:
-            whole = "whole experts (--enable-expert-parallel)" if what == "expert width" else ""
+            other = "whole experts (--enable-expert-parallel)"
+            if what != "expert width":
+                other = "another format"
             return Obstacle(
                 "quant_group_not_divisible",
                 f"{what} {width} over tensor parallel {degree} is {part}, not a multiple of the "
-                f"{name} group of {group}: use a smaller tp or {whole or 'another format'}",
+                f"{precision.name} group of {group}: use a smaller tp or {other}",
             )
     return None
 

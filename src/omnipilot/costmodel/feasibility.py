@@ -15,6 +15,7 @@ from omnipilot.costmodel.compatibility import obstacle, splittable
 from omnipilot.costmodel.fit_question import (
     FitQuestion,
     LaunchSetup,
+    as_held,
     fill_defaults,
     version_asked,
 )
@@ -134,6 +135,7 @@ def check_fit(question: FitQuestion) -> FitVerdict:
         UnknownNameError: the cache format has no entry.
     """
     _check_ranges(question)
+    question = as_held(question)
     version = version_asked(question)
     missing = _missing(question, version)
     if missing:

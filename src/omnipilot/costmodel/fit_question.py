@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,22 @@ class LaunchSetup:
     max_num_seqs: int
     step_tokens: int
     chunked: bool
+
+
+def as_held(question: FitQuestion) -> FitQuestion:
+    """The question in the format of the checkpoint, where the one asked for is another name of it.
+
+    Block-scaled fp8 keeps its blocks, whatever a row or an operator calls it.
+    """
+    native, name = question.model.native_precision, question.precision.name
+    if name == native or not question.model.holds(name):
+        return question
+    return replace(question, precision=_weight_format(native))
+
+
+@lru_cache(maxsize=64)
+def _weight_format(name: str) -> PrecisionSpec:
+    return load_precisions().resolve(name)
 
 
 @lru_cache(maxsize=64)

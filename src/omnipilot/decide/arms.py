@@ -48,7 +48,7 @@ OFFERS: Final[dict[str, PrecisionOffer]] = {
     "fp16": _FULL,
     "fp32": _FULL,
     "fp8-block": PrecisionOffer(
-        ("fp8-block",), (SIXTEEN_BIT, "fp8", "nvfp4", "awq", "gptq"),
+        ("fp8",), (SIXTEEN_BIT, "nvfp4", "awq", "gptq"),
         "published in fp8: 16 bit doubles the memory and adds no accuracy",
     ),
     "fp8": PrecisionOffer(
@@ -160,7 +160,8 @@ def enumerate_arms(
     for gpu in gpus:
         if only_gpus and gpu.kind not in only_gpus:
             continue
-        precisions = _by_order(only_precisions or default_precisions(model, gpu))
+        named = {model.named(name) for name in only_precisions}
+        precisions = _by_order(named or default_precisions(model, gpu))
         limit = 1 if gpu.is_mig else gpus_per_node(gpu.kind)
         for degree in sorted(n for n in set(tensor_parallel) if n <= limit):
             for precision in precisions:

@@ -70,6 +70,15 @@ class ModelArch:
         """True for multi-head latent attention, whose cache holds one latent vector a layer."""
         return self.kv_lora_rank > 0
 
+    def holds(self, precision: str) -> bool:
+        """Whether the checkpoint's weights are in a format as published; scaled blocks are fp8."""
+        return self.named(self.native_precision) == self.named(precision)
+
+    def named(self, precision: str) -> str:
+        """What a format is called in rows of this model: its own block-scaled fp8 is ``fp8``."""
+        own_blocks = precision == self.native_precision == "fp8-block"
+        return "fp8" if own_blocks else precision
+
     def kv_elements_per_token_per_full_layer(self) -> int:
         """Cache elements that one token adds in one full-attention layer, all KV heads together."""
         if self.is_mla:

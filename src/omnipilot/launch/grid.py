@@ -191,19 +191,20 @@ def _points(
     version = grid.engine_version or ".".join(map(str, parse_engine_version("").version))
     for model_id, spelling in itertools.product(grid.models, grid.gpus):
         model, gpu = catalog.model(model_id), catalog.gpu(spelling)
-        names = grid.precisions or default_precisions(model, gpu)
+        asked = grid.precisions or default_precisions(model, gpu)
+        formats = dict.fromkeys(catalog.model_precision(name, model) for name in asked)
         degrees = [n for n in grid.tensor_parallel if n <= min(gpus_per_node(gpu), grid.max_gpus)]
-        for degree, name, load, context, values in itertools.product(
-            degrees, names, grid.concurrency, grid.context_tokens, combinations
+        for degree, precision, load, context, values in itertools.product(
+            degrees, formats, grid.concurrency, grid.context_tokens, combinations
         ):
             prompt, output = ServingRequest.with_lengths(context, None, None)
             question = FitQuestion(
-                model=model, gpu=gpu, precision=catalog.precision(name), tensor_parallel=degree,
+                model=model, gpu=gpu, precision=precision, tensor_parallel=degree,
                 max_model_len=context, gpu_memory_utilization=utilization_frac,
                 engine_version=grid.engine_version, gpus_per_node=gpus_per_node(gpu),
             )  # fmt: skip
             scenario = Scenario(
-                model=model, gpu=gpu, precision=question.precision, n_gpus=degree,
+                model=model, gpu=gpu, precision=precision, n_gpus=degree,
                 prompt_tokens=float(prompt), output_tokens=float(output), concurrency=float(load),
                 engine_version=version, max_model_len=context,
                 memory_utilization_frac=utilization_frac,

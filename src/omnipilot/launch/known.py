@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from omnipilot.catalog import Catalog
+    from omnipilot.domain.model import ModelArch
     from omnipilot.domain.scenario import Scenario
 
 __all__ = ["KnownRuns"]
@@ -44,29 +45,30 @@ class KnownRuns:
             StateError: the store cannot be read.
         """
         known = cls()
-        names: dict[str, str] = {}
+        models: dict[str, ModelArch] = {}
         for stored in Store(home).rows():
             if isinstance(stored.row, InferenceRun):
-                known.add(stored.row, catalog, names)
+                known.add(stored.row, catalog, models)
         return known
 
-    def add(self, run: InferenceRun, catalog: Catalog, names: dict[str, str]) -> None:
+    def add(self, run: InferenceRun, catalog: Catalog, models: dict[str, ModelArch]) -> None:
         """Take one run in; one with names that the catalogue lacks is passed over.
 
         Args:
             run: the run.
             catalog: resolves its names.
-            names: base ids by model name, filled in as it goes.
+            models: by name, filled in as it goes.
         """
         try:
-            if run.model not in names:
-                names[run.model] = catalog.model(run.model).base_id
+            if run.model not in models:
+                models[run.model] = catalog.model(run.model)
+            model = models[run.model]
             kind = catalog.gpu(run.gpu, run.gpu_memory_gb or None).kind
-            precision = catalog.precision(run.precision).name if run.precision else ""
+            named = catalog.model_precision(run.precision, model) if run.precision else None
         except UsageError:
             return
         kv_dtype = run.kv_dtype or "auto"
-        launch = (names[run.model], kind, run.n_gpus, precision, kv_dtype)
+        launch = (model.base_id, kind, run.n_gpus, named.name if named else "", kv_dtype)
         if is_usable(run) and run.labels:
             self._loads.setdefault(launch, []).append(run)
         elif run.status in _LASTING:
