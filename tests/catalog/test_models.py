@@ -196,6 +196,19 @@ def test_a_quantised_repository_stays_in_the_cell_of_its_base(
     assert arch.total_params == resolve_model(base_id).total_params
 
 
+@pytest.mark.parametrize("base", ["Qwen/Qwen2-72B-Instruct", "Qwen/Qwen2.5-72B-Instruct"])
+@pytest.mark.parametrize("suffix", ["AWQ", "GPTQ-Int4", "GPTQ-Int8"])
+def test_a_quantised_repository_of_another_width_has_its_own(
+    base: str, suffix: str, tmp_path: Path
+) -> None:
+    arch = resolve_model(f"{base}-{suffix}")
+    assert (arch.intermediate_size, arch.quant_group_size) == (29696, 128)
+    assert arch.base_id == base
+    assert resolve_model(base).intermediate_size == 29568
+    config = _write(tmp_path / "config.json")
+    assert resolve_model(f"{base}-{suffix}", config).base_id == base
+
+
 def test_a_quantised_name_keeps_the_owner_of_its_base_where_none_is_given() -> None:
     assert resolve_model("Qwen3-8B-FP8").model_id == "Qwen/Qwen3-8B-FP8"
     assert resolve_model("Qwen3-8B-FP8").native_precision == "fp8-block"

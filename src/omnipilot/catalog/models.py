@@ -149,7 +149,7 @@ def _from_file(path: Path, name: str) -> ModelArch:
     arch = arch_from_config(read_config(path), name)
     known = _find(name)
     variant = split_variant(strip_remark(name))
-    base = known.base if known else (variant.base or name)
+    base = _entry(known.base).base_id if known else (variant.base or name)
     precision = arch.native_precision
     if variant.precision and not arch.quant_method:
         precision = variant.precision
@@ -246,7 +246,8 @@ def _entry(model_id: str) -> ModelArch:
         base_id=_look_up(variant.base, any_owner=False) or model_id,
         native_precision=precision,
         quant_method=precision if quantised else "",
-        quant_group_size={"fp8-block": 128, "mxfp4": 32, "gptq": 32}.get(precision, 0),
+        quant_group_size=variant.group_size
+        or {"fp8-block": 128, "mxfp4": 32, "gptq": 32}.get(precision, 0),
         torch_dtype="float16" if precision == "fp16" else "bfloat16",
         published_params=float(published or 0),
         source=line["source"],
