@@ -44,7 +44,7 @@ def judge(model: str, gpu: str, precision: str, degree: int = 1, **rest: object)
 def test_the_reason_names_the_number_that_failed_and_what_would_run() -> None:
     verdict = judge(LLAMA_70B, "a100-80", "bf16", max_model_len=8192, engine_version="0.5")
     assert verdict.reason == (
-        "weights 131.4 GiB exceed 71.2 GiB usable on 1x a100-80: use tp ≥ 2 or an 8-bit format"
+        "weights 131.4 GiB exceed 71.2 GiB usable on 1x a100-80: use tp 2 or an 8-bit format"
     )
     assert (verdict.verdict, verdict.reason_code) == ("oom", "weights_exceed_memory")
 
@@ -162,6 +162,53 @@ def test_an_awq_group_must_survive_the_split() -> None:
     assert judge("Qwen/Qwen2.5-7B-Instruct", "a100-80", "awq", 4).verdict == "fits"
     verdict = judge("Qwen/Qwen2.5-72B-Instruct", "a100-80", "awq", 8)
     assert verdict.reason_code == "quant_group_not_divisible"
+    assert "a checkpoint whose width is padded" in verdict.reason
+
+
+@pytest.mark.parametrize("base", ["Qwen/Qwen2-72B-Instruct", "Qwen/Qwen2.5-72B-Instruct"])
+@pytest.mark.parametrize(
+    ("suffix", "precision"),
+    [("AWQ", "awq"), ("GPTQ-Int4", "gptq"), ("GPTQ-Int8", "gptq-int8")],
+)
+def test_checkpoints_padded_for_it_split_over_two_four_and_eight(
+    base: str, suffix: str, precision: str
+) -> None:
+    for degree in (2, 4, 8):
+        verdict = judge(f"{base}-{suffix}", "a100-80", precision, degree, max_model_len=8192)
+        assert verdict.verdict == "fits"
+
+
+def test_a_degree_that_is_refused_itself_is_no_remedy() -> None:
+    # 231 groups of 128 divide over 3, 7 and 11 GPUs only.
+    unpadded = judge("Qwen/Qwen2.5-72B-Instruct", "l4-24", "awq")
+    assert unpadded.reason_code == "weights_exceed_memory"
+    assert "tp" not in unpadded.reason
+    padded = judge("Qwen/Qwen2.5-72B-Instruct-AWQ", "l4-24", "awq")
+    assert "use tp 4" in padded.reason
+    assert "use tp" not in judge(LLAMA_70B, "a100-80", "bf16", gpus_per_node=1).reason
+
+
+@pytest.mark.parametrize(("share", "ways"), [(0.1, ""), (0.45, " or tp 8 or an 8-bit format")])
+def test_a_small_memory_share_is_named_as_what_keeps_a_launch_from_starting(
+    share: float, ways: str
+) -> None:
+    model = "Qwen/Qwen2.5-72B-Instruct"
+    verdict = judge(model, "h100-80", "bf16", 4, gpu_memory_utilization=share)
+    assert verdict.verdict == "oom"
+    assert f"use a memory share of 0.92{ways}" in verdict.reason
+    assert "more memory" not in verdict.reason
+    assert judge(model, "h100-80", "bf16", 4, gpu_memory_utilization=0.92).verdict == "fits"
+
+
+def test_a_share_that_helps_no_further_is_not_proposed() -> None:
+    verdict = judge("Qwen/Qwen2.5-72B-Instruct", "h100-80", "bf16", gpu_memory_utilization=0.1)
+    assert "share" not in verdict.reason
+
+
+def test_the_place_of_a_launch_counts_the_gpus_of_all_stages() -> None:
+    verdict = judge("Qwen/Qwen2.5-72B-Instruct", "h100-80", "bf16", 1, pipeline_parallel=4)
+    assert verdict.verdict == "fits"
+    assert "usable on 4x h100-80" in verdict.reason
 
 
 def test_slices_cannot_be_combined_and_are_sized_as_slices() -> None:

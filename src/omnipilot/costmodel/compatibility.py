@@ -39,7 +39,7 @@ def obstacle(question: FitQuestion, version: EngineVersion) -> Obstacle | None:
     return None
 
 
-def splittable(model: ModelArch, degree: int) -> bool:
+def _splittable(model: ModelArch, degree: int) -> bool:
     """Whether heads, KV heads and MLP width divide over ``degree`` GPUs."""
     return not (
         model.n_heads % degree
@@ -61,7 +61,7 @@ def _split_expert_width(question: FitQuestion) -> int:
 
 
 def _choices(model: ModelArch) -> str:
-    return ", ".join(str(n) for n in _TENSOR_PARALLEL if splittable(model, n))
+    return ", ".join(str(n) for n in _TENSOR_PARALLEL if _splittable(model, n))
 
 
 def _heads(question: FitQuestion, _version: EngineVersion) -> Obstacle | None:
@@ -115,13 +115,13 @@ def _groups(question: FitQuestion, _version: EngineVersion) -> Obstacle | None:
     ):
         part = width // degree
         if part and part % group:
-            other = "whole experts (--enable-expert-parallel)"
-            if what != "expert width":
-                other = "another format"
+            other = ", another format or a checkpoint whose width is padded"
+            if what == "expert width":
+                other = " or whole experts (--enable-expert-parallel)"
             return Obstacle(
                 "quant_group_not_divisible",
                 f"{what} {width} over tensor parallel {degree} is {part}, not a multiple of the "
-                f"{precision.name} group of {group}: use a smaller tp or {other}",
+                f"{precision.name} group of {group}: use a smaller tp{other}",
             )
     return None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from omnipilot.costmodel.compatibility import obstacle, splittable
+from omnipilot.costmodel.compatibility import obstacle
 from omnipilot.costmodel.fit_question import (
     FitQuestion,
     LaunchSetup,
@@ -65,6 +65,7 @@ _FILL_FRAC: Final = 0.95
 # Workstation Blackwell, whose peer-to-peer check may hang (hpc-agentic-recipes, rtx-no-nvlink).
 _PCIE_BLACKWELL: Final = 12.0
 _ASSUMED_GROUP: Final = (2, 4, 8, 16)
+_LARGER_PART: Final = "a part with more memory, or more nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ class _Judge:
 
     def __init__(self, setup: LaunchSetup, plan: MemoryPlan) -> None:
         self.setup, self.plan, self.question = setup, plan, setup.question
-        self.place = f"{self.question.tensor_parallel}x {self.question.gpu.kind}"
+        self.place = f"{self._group}x {self.question.gpu.kind}"
 
     def verdict(self) -> FitVerdict:
         plan, setup = self.plan, self.setup
@@ -274,31 +275,41 @@ class _Judge:
         each = "" if self._group == 1 else " a GPU"
         return (
             f"weights {weights:.1f} GiB{each} exceed {usable:.1f} GiB usable on {self.place}: use "
-            f"{self._smaller_weights()}"
+            f"{' or '.join(self._more_room()) or _LARGER_PART}"
         )
 
     @property
     def _group(self) -> int:
         return self.question.tensor_parallel * self.question.pipeline_parallel
 
-    def _smaller_weights(self) -> str:
-        """The least tensor parallel that would hold the weights, and whether 4 bit would do."""
+    def _more_room(self) -> list[str]:
+        """What would hold the weights: the usual memory share, the least tp, fewer bits."""
         question, plan = self.question, self.plan
         ways = []
+        if self._fits_at_usual_share():
+            ways.append(f"a memory share of {self.setup.era.memory_utilization_frac:g}")
         room = plan.usable_bytes * _FILL_FRAC - plan.non_torch_bytes
         for degree in _ASSUMED_GROUP:
-            bigger = question.tensor_parallel < degree <= question.gpus_per_node
-            if not bigger or question.gpu.is_mig or not splittable(question.model, degree):
-                continue
-            if plan.weights_bytes * question.tensor_parallel / degree < room:
-                ways.append(f"tp ≥ {degree}")
+            held = plan.weights_bytes * question.tensor_parallel / degree < room
+            if degree > question.tensor_parallel and held and self._splits(degree):
+                ways.append(f"tp {degree}")
                 break
         bits = question.precision.bytes_per_param * 8.0
         for name, target in (("an 8-bit format", 8.0), ("a 4-bit format", 4.5)):
             if bits > target * 1.5 and plan.weights_bytes * target / bits < room:
                 ways.append(name)
                 break
-        return " or ".join(ways) if ways else "a part with more memory, or more nodes"
+        return ways
+
+    def _fits_at_usual_share(self) -> bool:
+        usual = self.setup.era.memory_utilization_frac
+        if self.setup.utilization_frac >= usual:
+            return False
+        return check_fit(replace(self.question, gpu_memory_utilization=usual)).verdict == "fits"
+
+    def _splits(self, degree: int) -> bool:
+        wider = replace(self.question, tensor_parallel=degree)
+        return obstacle(wider, self.setup.version) is None
 
     def _sampler_reason(self, profile: float) -> str:
         plan, setup = self.plan, self.setup
@@ -315,12 +326,13 @@ class _Judge:
         lower = "max_num_seqs" if plan.sampler_decides else "max_model_len or batched tokens"
         if not plan.sampler_decides and setup.chunked:
             lower = "max_num_batched_tokens"
+        share = "" if self._fits_at_usual_share() else " a higher memory share,"
         return (
             f"no memory left for the KV cache: weights {plan.weights_bytes / GIB:.1f} + "
             f"activations {plan.activation_bytes / GIB:.1f} + other "
             f"{(used - plan.weights_bytes - plan.activation_bytes) / GIB:.1f} GiB exceed "
             f"{plan.usable_bytes / GIB:.1f} GiB usable on {self.place}: use "
-            f"{self._smaller_weights()}, a higher memory share, or a lower {lower}"
+            f"{' or '.join(self._more_room()) or _LARGER_PART},{share} or a lower {lower}"
         )
 
     def _kv_reason(self, needed: int) -> str:
