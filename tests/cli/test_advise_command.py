@@ -316,9 +316,10 @@ def test_an_answer_at_which_no_arm_pays_says_so_and_what_should_decide(
     ]
     label = f"{most['tensor_parallel']}x {most['gpu_kind']} {most['precision']}"
     assert f"tokens for the money: {label} has most" in worthless
-    _, limited, _ = run("advise", *REQUEST, "--value-per-token", "1e-12", "--slo-ttft-ms", "1000")
-    limited = " ".join(limited.split())
-    assert said in limited
-    assert "for the money" not in limited
+    for limits in (("--slo-ttft-ms", "1000"), ("--profile", "latency-first")):
+        _, limited, _ = run("advise", *REQUEST, "--value-per-token", "1e-12", *limits)
+        limited = " ".join(limited.split())
+        assert said in limited
+        assert "for the money" not in limited
     _, paying, _ = run("advise", *REQUEST, "--value-per-token", "1e-3")
     assert said not in " ".join(paying.split())

@@ -80,8 +80,9 @@ def loss_sentence(advice: Advice) -> str:
     first = recommendation.ranked[0].utility.total_usd
     loss = usd(-first / recommendation.request.duration_h)
     said = f"No arm earns what it costs at this value of a token: the first one loses {loss} USD/h."
-    slo = recommendation.request.slo
-    if slo.ttft_p50_s is not None or slo.tpot_p50_s is not None:
+    slo, site = recommendation.request.slo, advice.economics
+    limits = (slo.ttft_p50_s, slo.tpot_p50_s, site.ttft_limit_s, site.tpot_limit_s)
+    if any(limit is not None for limit in limits):
         return said
     trusted = [arm for arm in recommendation.ranked if arm.confidence != "low"]
     most = max(
