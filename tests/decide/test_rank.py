@@ -132,6 +132,28 @@ def test_the_loser_is_told_what_it_gains_in_return() -> None:
     assert loser.rationale == "−$1.56/h: 4.0x the compute cost for 20% more tokens"
 
 
+def test_tokens_are_compared_by_the_medians_that_the_ranking_shows() -> None:
+    arms = [
+        candidate("best", spread=2.0),
+        candidate("slow", spread=1.1, aggregate_tokens_per_s=7_500.0),
+    ]
+    loser = rank(request(), arms, ECONOMICS)[1]
+    values = [arm.utility.serving_value_usd for arm in rank(request(), arms, ECONOMICS)]
+    assert values[1] < 0.7 * values[0]
+    assert "25% fewer tokens" in loser.rationale
+
+
+def test_tokens_that_are_worth_less_by_the_mean_alone_are_not_called_fewer() -> None:
+    arms = [
+        candidate("best", spread=4.0),
+        candidate("sure", spread=1.1, aggregate_tokens_per_s=10_500.0),
+    ]
+    loser = rank(request(), arms, ECONOMICS)[1]
+    assert loser.arm.gpu_kind == "sure"
+    assert "less expected value of tokens" in loser.rationale
+    assert "fewer" not in loser.rationale
+
+
 def test_of_several_gains_the_largest_is_named() -> None:
     # 3.60 less value; 1.00 cheaper compute and 1.80 of saturation avoided
     arms = [

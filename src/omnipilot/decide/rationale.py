@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _NOTABLE_FRAC: Final = 0.1  # a difference below this share of the largest is not worth a word
 _NEAR_TIE_FRAC: Final = 0.01  # of the best arm's serving value
 _CENT_USD: Final = 0.005
+_THROUGHPUT: Final = "aggregate_tokens_per_s"
 
 
 class Scored(NamedTuple):
@@ -40,14 +41,21 @@ def _share(mine: float, best: float) -> str:
     return f"{abs(mine - best) / best:.0%}" if best > 0 else "some"
 
 
+def _tokens(mine: float, best: float, way: str) -> str:
+    """Tokens as the ranking shows them, by medians; their value counts by the mean instead."""
+    if (mine > best) == (way == "more"):
+        return f"{_share(mine, best)} {way} tokens"
+    return f"{'less' if way == 'fewer' else way} expected value of tokens"
+
+
 # What to say of a term where an arm does worse, and where it does better, than the best arm.
 _SIGNS: Final = tuple((term.name, term.sign) for term in TERMS)
 _term_values: Final = attrgetter(*(term.field for term in TERMS))
 _Phrase = tuple["Callable[[Scored, Scored], str]", "Callable[[Scored, Scored], str]"]
 _PHRASES: Final[dict[str, _Phrase]] = {
     "serving_value": (
-        lambda a, b: f"{_share(a.terms.serving_value_usd, b.terms.serving_value_usd)} fewer tokens",
-        lambda a, b: f"{_share(a.terms.serving_value_usd, b.terms.serving_value_usd)} more tokens",
+        lambda a, b: _tokens(a.median(_THROUGHPUT), b.median(_THROUGHPUT), "fewer"),
+        lambda a, b: _tokens(a.median(_THROUGHPUT), b.median(_THROUGHPUT), "more"),
     ),
     "kv_saturation": (
         lambda a, _: f"KV cache {a.median('kv_cache_peak_frac'):.0%} full",
@@ -149,7 +157,7 @@ def why_it_wins(
     Returns:
         One line.
     """
-    tokens = best.median("aggregate_tokens_per_s")
+    tokens = best.median(_THROUGHPUT)
     text = f"best of {n_arms}: {tokens:,.0f} tok/s for ${best.usd_per_h:.2f}/h"
     if not best.candidate.support.supported:
         text = f"{text}; not measured"
