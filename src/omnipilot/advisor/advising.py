@@ -14,6 +14,7 @@ from omnipilot.advisor.outlook import Outlook
 from omnipilot.advisor.placing import costs_of, no_place, place
 from omnipilot.advisor.question import Advice
 from omnipilot.advisor.site_runs import site_runs
+from omnipilot.advisor.words import queue_sentence
 from omnipilot.catalog.engines import engine_name
 from omnipilot.decide.candidate import Candidate, Columns
 from omnipilot.decide.economics import Economics
@@ -236,6 +237,9 @@ def _assumptions(
             sentences.append(
                 f"From the physics prior alone, with wide intervals: {', '.join(prior)}."
             )
+    queued = queue_sentence(request, recommendation.ranked[:10])
+    if queued:
+        sentences.append(queued)
     return tuple(sentences)
 
 

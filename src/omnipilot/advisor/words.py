@@ -7,6 +7,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from omnipilot.advisor.outlook import ArmOutlook, ClusterReport
     from omnipilot.advisor.question import Advice
     from omnipilot.advisor.site_runs import SiteRuns
@@ -15,12 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "THROUGHPUT", "age_words", "arm_line", "cluster_lines", "fit_lines", "headline",
-    "loss_sentence", "marked_seconds", "moment", "number", "request_line", "seconds", "site_line",
-    "support_lines", "turning_sentence", "usd",
+    "loss_sentence", "marked_seconds", "moment", "number", "queue_sentence", "request_line",
+    "seconds", "site_line", "support_lines", "turning_sentence", "usd",
 ]  # fmt: skip
 
 THROUGHPUT: Final = "aggregate_tokens_per_s"
 _MOST_NODES: Final = 6
+_MOST_ARMS: Final = 4
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -93,6 +96,29 @@ def loss_sentence(advice: Advice) -> str:
     return (
         f"{said} If it has to run, let limits on TTFT and TPOT decide (none are given), or tokens "
         f"for the money: {most.arm.label} has most, {rate} tok/s at {usd(most.usd_per_h)} USD/h."
+    )
+
+
+def queue_sentence(request: ServingRequest, arms: Iterable[RankedArm]) -> str:
+    """Arms whose rate leaves first tokens longer to wait than their TTFT says; "" where none.
+
+    Clients that ask again once answered take concurrency / rate for each request (Little's law);
+    what decoding does not take of it they wait. Held-out rows where that is above the interval and
+    more than half of the time had 0.8 of it in the middle (docs/limits.md).
+    """
+    found = []
+    for arm in arms:
+        cycle_s = request.concurrency / arm.targets["request_per_s"].q50
+        wait_s = cycle_s - (request.output_tokens - 1) * arm.targets["tpot_p50_s"].q50
+        if wait_s > max(arm.targets["ttft_p50_s"].upper, cycle_s / 2):
+            found.append(f"{arm.arm.label} {seconds(wait_s)}")
+    if not found:
+        return ""
+    more = f" and {len(found) - _MOST_ARMS} more" if len(found) > _MOST_ARMS else ""
+    return (
+        f"{request.concurrency:,} requests at once are more than some arms run: their rates leave "
+        "first tokens longer to wait than TTFT and its interval say (Little's law): "
+        f"{', '.join(found[:_MOST_ARMS])}{more}."
     )
 
 
