@@ -303,6 +303,19 @@ def test_throughput_is_screened_alike_whatever_else_the_rows_tell() -> None:
     assert (also.tolist(), reasons) == (held.tolist(), why)
 
 
+def test_a_candidate_whose_latencies_contradict_the_known_rows_is_rejected() -> None:
+    data = local(runs()).data
+    n = data.frame.n
+    old = np.arange(n) % 2 == 0
+    start = Incumbent(Recipe(base(), old.astype(float)), old, n // 2, first=False)
+    assert turned(data, start).verdict.promoted
+    took = turned(with_latencies(data, 1e-3, ~old), start, accept=True)
+    assert not took.verdict.promoted
+    failed = {c.name for c in took.verdict.criteria if not c.passed}
+    assert failed >= {"known rows of ttft", "known rows of tpot"}
+    assert not failed & {"mape", "rows", "mape of known rows", "coverage"}
+
+
 def test_rows_held_back_are_not_learned_unless_accepted() -> None:
     data = many()
     wrong = data.frame.category("gpu_kind") == "a100-80"
