@@ -18,7 +18,7 @@ import pytest
 from omnipilot.advisor import Advisor
 from omnipilot.advisor import learning_models as use
 from omnipilot.advisor.learning import FitOptions, fit_site
-from omnipilot.advisor.learning_data import alarm_note
+from omnipilot.advisor.learning_data import alarm_note, untrue_words
 from omnipilot.catalog.scenario import ScenarioBuilder
 from omnipilot.costmodel.bundle import base_model_path, load_bundle
 from omnipilot.costmodel.frame import build_frame
@@ -162,6 +162,39 @@ def test_a_month_of_rows_three_times_too_fast_reaches_no_recommendation_unnotice
     assert report.held_back or not report.promoted or any(s.alarm for s in report.drift)
     if not report.promoted:
         assert Advisor(home).model.version == first.version
+
+
+def with_latencies(run: InferenceRun, unit_s: float = 1.0) -> InferenceRun:
+    """The run with the latencies that its rate means for its clients, told in another unit."""
+    request_s = run.concurrency * run.output_tokens / run.labels["output_tokens_per_s"]
+    told = {"ttft_p50_s": 0.1 * request_s, "tpot_p50_s": 0.9 * request_s / run.output_tokens}
+    return replace(run, labels={**run.labels, **{k: v / unit_s for k, v in told.items()}})
+
+
+def test_runs_with_latencies_in_wrong_units_are_left_out_and_told(tmp_path: Path) -> None:
+    store(tmp_path, [with_latencies(r) for r in site_runs()])
+    first = fitted(tmp_path)
+    assert first.excluded is not None
+    assert first.excluded.contradictory == 0
+    assert untrue_words(first.excluded) == []
+    bad = [with_latencies(r, unit_s=1e3) for r in site_runs(loads=(8.0, 32.0))]
+    store(tmp_path, bad, at_s=NOW_S + 1)
+    report = fitted(tmp_path)
+    assert (report.unchanged, report.rows, report.incumbent) == (True, 32, first.version)
+    assert report.data()["rows_excluded"]["contradictory"] == 16
+    assert untrue_words(report.excluded) == [
+        "16 left out: their latencies contradict their rate or the GPUs, check the units"
+    ]
+    assert any("16 left out" in note for note in use.health(Advisor(tmp_path)).notes)
+
+
+def test_a_site_of_nothing_but_wrong_units_keeps_the_base_model(tmp_path: Path) -> None:
+    store(tmp_path, [with_latencies(r, unit_s=1e3) for r in site_runs()])
+    report = fitted(tmp_path)
+    assert report.unchanged
+    assert "left out" in report.verdict.reason
+    assert report.data()["rows_excluded"]["contradictory"] == 32
+    assert not (tmp_path / "bundles").exists()
 
 
 def test_rollback_restores_the_exact_answers_of_before(home: Path) -> None:

@@ -76,6 +76,21 @@ def test_a_site_learns_shows_its_models_and_rolls_back(
     assert "24 runs taken out of further fits" in out
 
 
+def test_runs_left_out_for_wrong_units_are_told_with_the_reason(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = InferenceRun(
+        source="ours", model="Qwen/Qwen2.5-7B-Instruct", engine="vllm", gpu="h100-80", n_gpus=1,
+        gpu_memory_gb=80.0, precision="bf16", mode="online", status="ok",
+        labels={"output_tokens_per_s": 2000.0, "tpot_p50_s": 8e-6}, prompt_tokens=512.0,
+        output_tokens=256.0, concurrency=20.0,
+    )  # fmt: skip
+    Store(home).append([bad], now_s=1.7e9)
+    code, out, _ = call(capsys, "fit", "--home", str(home))
+    assert code == 0
+    assert "24 runs of the site, 1 left out: their latencies contradict their rate" in out
+
+
 def test_a_dry_run_says_what_would_happen(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(
         capsys, "fit", "--home", str(home), "--dry-run", "--retire", "cuda=0.5", "--format", "json"

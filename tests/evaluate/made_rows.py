@@ -55,7 +55,7 @@ def made(labelled: tuple[str, ...] = (OUT, AGG), repeats: int = 1) -> Dataset:
         ]
     )
     data = TrainingSet(frame, labels, cells, np.ones(frame.n))
-    return Dataset(data, (), Excluded(0, 0, 0, 0, 0, 0, 0), {})
+    return Dataset(data, (), Excluded(0, 0, 0, 0, 0, 0, 0, 0), {})
 
 
 def right_answers(dataset: Dataset, question: Holdout, _: Callable[[str], None]) -> HeldOut:

@@ -87,6 +87,53 @@ def test_rows_that_contradict_known_ones_are_rejected() -> None:
     assert failed(verdict(compared(ours, theirs, known=known))) == ["mape of known rows"]
 
 
+def with_tpot(ours: Answered, theirs: Answered, known: np.ndarray) -> Comparison:
+    both = compared(answered(0.05), answered(0.05), known=known)
+    return replace(
+        both,
+        candidate={**both.candidate, "tpot": ours}, incumbent={**both.incumbent, "tpot": theirs},
+    )  # fmt: skip
+
+
+def off(factor: float, rows: np.ndarray, half_width: float = 0.3) -> Answered:
+    """Predictions off by 5 %, and ``factor`` times the measured value on ``rows``."""
+    found = answered(0.05, half_width)
+    found.log[rows] += np.log(factor)
+    return found
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e3])
+def test_latencies_that_contradict_known_ones_are_rejected_though_the_rest_gets_better(
+    factor: float,
+) -> None:
+    known = np.arange(N) < 60
+    # New rows in other units: the incumbent is far off there, the candidate on the rows before.
+    both = with_tpot(off(factor, known), off(factor, ~known), known)
+    assert failed(verdict(both)) == ["known rows of tpot"]
+
+
+def test_latencies_may_fit_twice_as_badly_as_they_did() -> None:
+    known = np.ones(N, dtype=bool)
+    assert verdict(with_tpot(answered(0.35, 0.9), answered(0.2, 0.9), known)).promoted
+    found = verdict(with_tpot(answered(0.55, 0.9), answered(0.2, 0.9), known))
+    assert failed(found) == ["known rows of tpot"]
+
+
+def test_a_handful_of_known_latencies_decides_nothing() -> None:
+    few = np.arange(N) < 4
+    assert verdict(with_tpot(off(9.0, few), answered(0.05), few)).promoted
+    five = np.arange(N) < 5
+    assert not verdict(with_tpot(off(9.0, five), answered(0.05), five)).promoted
+
+
+def test_intervals_of_latencies_that_cover_less_than_half_as_often_are_rejected() -> None:
+    unknown = np.zeros(N, dtype=bool)
+    half = np.arange(N) % 2 == 0
+    assert verdict(with_tpot(off(9.0, half), answered(0.05), unknown)).promoted
+    found = verdict(with_tpot(off(9.0, half | (np.arange(N) < 20)), answered(0.05), unknown))
+    assert failed(found) == ["coverage of tpot"]
+
+
 def test_higher_regret_is_rejected_only_beyond_noise() -> None:
     both = compared(answered(0.05), answered(0.05, 0.31))
     costs = {id(both.candidate["throughput"]): np.full(30, 0.5),

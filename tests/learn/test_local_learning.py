@@ -265,6 +265,57 @@ def test_only_the_kind_that_is_wrong_is_held_back() -> None:
     assert [s.level for s in why] == ["a100-80"]
 
 
+def with_latencies(data: TrainingSet, factor: float, rows: np.ndarray) -> TrainingSet:
+    """As predicted, the latencies of ``rows`` times ``factor``."""
+    labels = dict(data.labels)
+    for head, name in (("ttft", "ttft_p50_s"), ("tpot", "tpot_p50_s")):
+        labels[name] = answer(base(), data)[head].log[:, 1] + np.where(rows, np.log(factor), 0.0)
+    return replace(data, labels=labels)
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e3])
+def test_latencies_in_wrong_units_are_held_back_though_the_throughput_is_right(
+    factor: float,
+) -> None:
+    data = many()
+    every = np.ones(data.frame.n, dtype=bool)
+    wrong = data.frame.category("gpu_kind") == "a100-80"
+    held, why = hold_back(base(), with_latencies(data, factor, wrong), every)
+    assert held.tolist() == wrong.tolist()
+    assert {s.head for s in why} <= {"ttft", "tpot"}
+    assert {s.level for s in why} == {"a100-80"}
+
+
+@pytest.mark.parametrize("factor", [1 / 8, 8.0])
+def test_latencies_that_differ_as_sites_do_are_learned(factor: float) -> None:
+    data = many()
+    every = np.ones(data.frame.n, dtype=bool)
+    assert not hold_back(base(), with_latencies(data, factor, every), every)[0].any()
+
+
+def test_throughput_is_screened_alike_whatever_else_the_rows_tell() -> None:
+    data = many()
+    every = np.ones(data.frame.n, dtype=bool)
+    wrong = data.frame.category("gpu_kind") == "a100-80"
+    bad = falsified(data, 1 / 12, wrong)
+    held, why = hold_back(base(), bad, every)
+    also, reasons = hold_back(base(), with_latencies(bad, 1.0, every), every)
+    assert (also.tolist(), reasons) == (held.tolist(), why)
+
+
+def test_a_candidate_whose_latencies_contradict_the_known_rows_is_rejected() -> None:
+    data = local(runs()).data
+    n = data.frame.n
+    old = np.arange(n) % 2 == 0
+    start = Incumbent(Recipe(base(), old.astype(float)), old, n // 2, first=False)
+    assert turned(data, start).verdict.promoted
+    took = turned(with_latencies(data, 1e-3, ~old), start, accept=True)
+    assert not took.verdict.promoted
+    failed = {c.name for c in took.verdict.criteria if not c.passed}
+    assert failed >= {"known rows of ttft", "known rows of tpot"}
+    assert not failed & {"mape", "rows", "mape of known rows", "coverage"}
+
+
 def test_rows_held_back_are_not_learned_unless_accepted() -> None:
     data = many()
     wrong = data.frame.category("gpu_kind") == "a100-80"

@@ -45,15 +45,16 @@ def test_every_reason_for_leaving_a_row_out_is_counted() -> None:
             replace(OK, labels={"ttft_p50_s": 0.1}),  # told already, with more labels
             replace(OK, concurrency=32.0, labels={"output_tokens_per_s": 990.0}),  # measured again
             replace(OK, notes="prefill/decode disaggregated workers"),
+            replace(OK, concurrency=64.0, labels={"ttft_p50_s": 1e-4}),  # s told in ms
         ],
         CATALOG,
     )
     assert dataset.excluded == Excluded(
         not_ok=1, duplicate=3, unresolved=2, rejected=1, physically_impossible=1, no_label=1,
-        several_engines=1,
+        several_engines=1, contradictory=1,
     )  # fmt: skip
-    assert dataset.excluded.total == 10
-    assert dataset.excluded.total + len(dataset.runs) == 13
+    assert dataset.excluded.total == 11
+    assert dataset.excluded.total + len(dataset.runs) == 14
     assert [run.concurrency for run in dataset.runs] == [16.0, 32.0, 32.0]
 
 
@@ -211,3 +212,4 @@ def test_the_public_rows_resolve_and_few_are_impossible(shared_dir: Path) -> Non
     assert dataset.data.frame.n > 8000
     assert dataset.excluded.unresolved == 0
     assert dataset.excluded.physically_impossible < 0.01 * dataset.data.frame.n
+    assert dataset.excluded.contradictory == 0

@@ -201,7 +201,7 @@ def fit_site(
         if options.dry_run or (took is None and report.unchanged):
             return report
         if took is not None and took.recipe.is_base and not now.rows and not now.is_older:
-            reason = "every run was held back or retired: the base model keeps answering"
+            reason = "every run was left out, held back or retired: the base model keeps answering"
             return replace(report, verdict=Verdict(promoted=False, reason=reason), unchanged=True)
         known: dict[str, float] = {}
         model, card, version = now.base, now.base_card, now.base_version
@@ -334,6 +334,7 @@ def _report(now: Standing, rows: LocalSet, took: Turn | None, *, dry_run: bool) 
         "version": "", "incumbent": now.version, "base": now.base_version, "rows": rows.n,
         "by_source": rows.sources, "learned": rows.learned, "retired": rows.retirement.retired,
         "withheld": rows.withheld, "stacks": rows.retirement.groups, "dry_run": dry_run,
+        "excluded": rows.excluded,
     }  # fmt: skip
     if took is None:
         unchanged = now.base_version == now.version and not now.is_older

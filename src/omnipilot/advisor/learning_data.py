@@ -12,6 +12,7 @@ from omnipilot.learn.gate import figures
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from omnipilot.learn.dataset import Excluded
     from omnipilot.learn.drift import Stream
     from omnipilot.learn.gate import HeadFigures, Verdict
     from omnipilot.learn.local_fit import Answered
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FitReport", "Health", "ModelEntry", "alarm_note", "criteria_data", "figures_data",
-    "stream_data",
+    "stream_data", "untrue_words",
 ]  # fmt: skip
 
 
@@ -37,6 +38,7 @@ class FitReport:
         learned: rows left out because the base model has learned their source.
         retired: rows that count nothing any more.
         withheld: rows that an operator took out.
+        excluded: unusable runs of the store by reason, None where none was usable.
         held_back: new rows that no site would be expected to measure.
         screened: the streams of rows that were held back.
         drift: new rows against the incumbent's intervals.
@@ -56,6 +58,7 @@ class FitReport:
     learned: int
     retired: int
     withheld: int
+    excluded: Excluded | None
     held_back: int
     screened: Sequence[Stream]
     drift: Sequence[Stream]
@@ -86,6 +89,7 @@ class FitReport:
             "rows_learned_by_base": self.learned,
             "rows_retired": self.retired,
             "rows_withheld": self.withheld,
+            "rows_excluded": asdict(self.excluded) if self.excluded else {},
             "rows_held_back": self.held_back,
             "held_back_for": [stream_data(s) for s in self.screened],
             "alarms": [stream_data(s) for s in self.drift if s.alarm],
@@ -146,6 +150,20 @@ class Health:
             "engines": dict(self.engines),
             "notes": list(self.notes),
         }
+
+
+def untrue_words(excluded: Excluded | None) -> list[str]:
+    """What is said of runs that are left out because their numbers cannot be true."""
+    if excluded is None:
+        return []
+    said = (
+        (excluded.physically_impossible, "left out: faster than the GPUs can be"),
+        (
+            excluded.contradictory,
+            "left out: their latencies contradict their rate or the GPUs, check the units",
+        ),
+    )
+    return [f"{n:,} {words}" for n, words in said if n]
 
 
 def criteria_data(verdict: Verdict) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from omnipilot.advisor.learning import new_row_streams
-from omnipilot.advisor.learning_data import Health, ModelEntry, alarm_note
+from omnipilot.advisor.learning_data import Health, ModelEntry, alarm_note, untrue_words
 from omnipilot.costmodel.bundle import base_model_path, load_bundle
 from omnipilot.domain.errors import OlderBundleError, UsageError
 from omnipilot.learn.drift import FALSE_ALARM_RATE
@@ -251,6 +251,7 @@ def health(advisor: Advisor) -> Health:
             f"{n_new:,} runs are newer than the model: omnipilot fit learns from them"
             + ("; omnipilot fit --widths-only adapts its intervals alone" if now.pointer else "")
         )
+    notes += [f"runs of the site, {words}" for words in untrue_words(rows.excluded)]
     engines: dict[str, str] = {}
     if rows.dataset is not None:
         versions = Counter((r.engine, r.stack.engine_version) for r in rows.dataset.runs)

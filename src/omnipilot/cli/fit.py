@@ -154,7 +154,10 @@ def _headline(report: FitReport) -> str:
 
 
 def _emit(report: FitReport) -> None:
-    from omnipilot.advisor.learning_data import alarm_note  # noqa: PLC0415 - keeps --help quick
+    from omnipilot.advisor.learning_data import (  # noqa: PLC0415 - keeps --help quick
+        alarm_note,
+        untrue_words,
+    )
     from omnipilot.cli import output  # noqa: PLC0415 - same
     from omnipilot.cli.learning_tables import (  # noqa: PLC0415 - same
         emit_criteria,
@@ -175,6 +178,7 @@ def _emit(report: FitReport) -> None:
         )
         if n
     ]
+    parts += untrue_words(report.excluded)
     click.echo(f"{', '.join(parts)}; base model {report.base}.")
     click.echo(report.verdict.reason[:1].upper() + report.verdict.reason[1:] + ".")
     emit_criteria(report.verdict.criteria)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from omnipilot.domain.frozen import dataclass
+from omnipilot.learn.contradiction import WRONG_UNITS
 from omnipilot.learn.drift import watch
 from omnipilot.learn.exchanged import exchanged
 from omnipilot.learn.gate import Comparison, Verdict, judge
@@ -34,7 +35,8 @@ __all__ = ["Incumbent", "Turn", "hold_back", "turn"]
 
 _MOST_SCREENS: Final = 20
 # Sites differ: rows are implausible where chance does not explain them and their median is off by
-# half and more.
+# half and more. Latencies and power differ by more than rates (public sources by up to 8 times,
+# against what the base model expects of a site): only wrong units are implausible there.
 IMPLAUSIBLE_LOG: Final = math.log(1.5)
 
 
@@ -90,9 +92,10 @@ def hold_back(
 ) -> tuple[NDArray[np.bool_], tuple[Stream, ...]]:
     """Find new rows that no site would be expected to measure.
 
-    Their throughput is held against the base model's intervals for a site that it has never seen,
-    which are as wide as sites differ. Rows of a GPU kind or an engine version that fall out of them
-    beyond chance, and far, are held back; all new rows are where the rest still falls out.
+    Their throughput, then their other labels, are held against the base model's intervals for a
+    site that it has never seen, which are as wide as sites differ. Rows of a GPU kind or an engine
+    version that fall out of them beyond chance, and far, are held back; all new rows are where the
+    rest still falls out.
 
     Args:
         base: model without local rows.
@@ -103,9 +106,23 @@ def hold_back(
         Which rows are held back (n,), and the streams that tell why.
     """
     held = np.zeros(len(new), dtype=bool)
-    why: list[Stream] = []
     answers = answer(base, data) if new.any() else {}
-    answers = {name: a for name, a in answers.items() if name == DECISION_HEAD}
+    rate = {name: a for name, a in answers.items() if name == DECISION_HEAD}
+    others = {name: a for name, a in answers.items() if name != DECISION_HEAD}
+    why = _hold(held, rate, data, new, IMPLAUSIBLE_LOG)
+    why += _hold(held, others, data, new, math.log(WRONG_UNITS))
+    return held, tuple(why)
+
+
+def _hold(
+    held: NDArray[np.bool_],
+    answers: Mapping[str, Answered],
+    data: TrainingSet,
+    new: NDArray[np.bool_],
+    least_log: float,
+) -> list[Stream]:
+    """Mark rows as ``held`` whose answers are off beyond chance and by ``least_log``; tell why."""
+    why: list[Stream] = []
     for _ in range(_MOST_SCREENS):
         rows = np.flatnonzero(new & ~held)
         if not len(rows):
@@ -114,7 +131,7 @@ def hold_back(
         alarms = [
             s
             for s in watch(frame, {k: a.take(rows) for k, a in answers.items()})
-            if s.alarm and abs(math.log(s.ratio)) >= IMPLAUSIBLE_LOG
+            if s.alarm and abs(math.log(s.ratio)) >= least_log
         ]
         if not alarms:
             break
@@ -127,7 +144,7 @@ def hold_back(
             matching = frame.category(category) == worst.level
         why.append(worst)
         held[rows[matching & np.isfinite(answers[worst.head].y[rows])]] = True
-    return held, tuple(why)
+    return why
 
 
 def turn(

@@ -16,6 +16,7 @@ from omnipilot.domain.errors import BadInputError, UsageError
 from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.rows import InferenceRun
 from omnipilot.domain.targets import TARGET_NAMES
+from omnipilot.learn.contradiction import contradictory
 from omnipilot.store import cell_of, is_usable, label_matrix
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Excluded:
     physically_impossible: int
     no_label: int
     several_engines: int
+    contradictory: int
 
     @property
     def total(self) -> int:
@@ -55,6 +57,7 @@ class Excluded:
         return (
             self.not_ok + self.duplicate + self.unresolved + self.rejected
             + self.physically_impossible + self.no_label + self.several_engines
+            + self.contradictory
         )  # fmt: skip
 
 
@@ -116,8 +119,8 @@ def build_dataset(items: Iterable[InferenceRun | Rejection], catalog: Catalog) -
 
     Left out and counted: failed runs, names without a catalogue entry, rows without any label,
     repeats (an earlier row of the same setting has these labels, be it under another name of the
-    same architecture), deployments of several engines, and rows whose output rate is physically
-    impossible (COSTMODEL §2).
+    same architecture), deployments of several engines, rows whose output rate is physically
+    impossible (COSTMODEL §2), and rows whose numbers contradict each other.
 
     Raises:
         BadInputError: no usable row is left.
@@ -171,7 +174,12 @@ def build_dataset(items: Iterable[InferenceRun | Rejection], catalog: Catalog) -
         str(s): int(np.count_nonzero(impossible & (sources == s)))
         for s in np.unique(sources[impossible])
     }
-    keep = np.flatnonzero(~impossible)
+    contradicting = contradictory(frame, labels) & ~impossible
+    keep = np.flatnonzero(~impossible & ~contradicting)
     data = TrainingSet(frame=frame, labels=labels, cells=cells, weight=np.ones(frame.n)).take(keep)
-    excluded = Excluded(physically_impossible=int(impossible.sum()), **counts)
+    excluded = Excluded(
+        physically_impossible=int(impossible.sum()),
+        contradictory=int(contradicting.sum()),
+        **counts,
+    )
     return Dataset(data, tuple(runs[i] for i in keep), excluded, by_source)
