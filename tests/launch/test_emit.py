@@ -149,6 +149,18 @@ def test_the_same_folder_gives_the_same_rows_and_the_store_keeps_each_once(
     assert (run / "taken").exists()
 
 
+def test_a_server_that_serves_on_after_its_benchmark_gives_its_rows_once(
+    run: Path, tmp_path: Path
+) -> None:
+    (run / "done").unlink()
+    after_bench = ingest_run(tmp_path / "home", run, now_s=1.0)
+    (run / "server.log").write_text(LOG + "(APIServer pid=9) INFO:     Shutting down\n")
+    (run / "marks").write_text(MARKS + "serve_end 9000\n")
+    (run / "done").write_text("benchmarked\n")
+    at_the_end = ingest_run(tmp_path / "home", run, now_s=2.0)
+    assert (after_bench.accepted, at_the_end.accepted, at_the_end.duplicate) == (2, 0, 2)
+
+
 def test_a_failed_start_is_a_run_without_labels_and_with_its_class(run: Path) -> None:
     (run / "server.log").write_text("\n".join(LOG.splitlines()[:3]) + "\n" + OOM)
     (run / "bench.json").unlink()

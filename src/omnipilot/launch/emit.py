@@ -127,9 +127,12 @@ def _startups(folder: Path, context: RunContext) -> Iterator[StartupRun | Reject
     try:
         for item in collect_vllm_log(folder / "server.log", context=asked):
             if isinstance(item, StartupRun) and not item.stack.engine_version:
-                yield replace(item, stack=context.stack)
-            else:
-                yield item
+                item = replace(item, stack=context.stack)  # noqa: PLW2901 - same start
+            if isinstance(item, StartupRun) and item.status == "ok":
+                # How it was stopped later is no part of a start that got ready: the rows that are
+                # read after the benchmark and at the end are the same.
+                item = replace(item, stopped=False)  # noqa: PLW2901 - same start
+            yield item
     except BadInputError:
         return
 
