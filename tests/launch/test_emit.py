@@ -224,6 +224,15 @@ def test_damaged_marks_are_passed_over(run: Path) -> None:
     assert read_marks(run / "nowhere") == {}
 
 
+def test_what_an_earlier_run_left_in_the_folder_is_not_this_run_s(run: Path) -> None:
+    # As scripts left it that did not start clean.
+    (run / "marks").write_text(MARKS + "script_start 9000\nserver_start 9001\n")
+    (run / "server.log").write_text("\n".join(LOG.splitlines()[:3]) + "\n" + OOM)
+    (run / "done").write_text("failed\n")
+    ((failed,), _, _) = rows(run)
+    assert (failed.status, failed.labels) == ("oom", {})
+
+
 def test_runs_are_found_in_folders_that_hold_them(run: Path, tmp_path: Path) -> None:
     assert list(find_runs([run])) == list(find_runs([tmp_path])) == [run]
     (tmp_path / "empty").mkdir()

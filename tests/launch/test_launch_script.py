@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from launch_builders import MODEL, launch_of
 
-from omnipilot.domain import Arm, BadInputError
+from omnipilot.domain import Arm, BadInputError, InferenceRun
 from omnipilot.domain.engine import EngineParameters
-from omnipilot.launch.emit import outcome_of, read_marks
+from omnipilot.launch.emit import outcome_of, read_marks, run_rows
+from omnipilot.launch.ingest import find_runs
 from omnipilot.launch.script import job_name, launch_script
 from omnipilot.launch.spec import JobRequest, LaunchSpec, Software, read_spec, write_spec
 
@@ -204,6 +205,24 @@ def test_a_failed_launch_ends_with_an_error(tmp_path: Path) -> None:
     code, run = run_launch(tmp_path, spec)
     assert (code, outcome_of(run)) == (1, "failed")
     assert "serve_start" not in read_marks(run)
+
+
+def test_a_script_that_is_run_again_starts_clean_and_loses_no_row(tmp_path: Path) -> None:
+    _, run = run_launch(tmp_path, launch_of())
+    (run / "taken").touch()
+    code, _ = run_launch(tmp_path, launch_of(), STAND_IN_FAIL="oom_weights")
+    assert (code, outcome_of(run), (run / "taken").exists()) == (1, "failed", False)
+    (run / "done").unlink()  # a node that failed
+    run_launch(tmp_path, launch_of(), STAND_IN_FAIL="unsupported")
+    told = [
+        (folder.name, outcome_of(folder), [row.status for row in run_rows(folder)
+                                           if isinstance(row, InferenceRun)])
+        for folder in find_runs([run])
+    ]  # fmt: skip
+    assert told == [
+        ("earlier-1", "benchmarked", ["ok"]), ("earlier-2", "interrupted", ["oom"]),
+        ("run", "failed", ["unsupported"]),
+    ]  # fmt: skip
 
 
 def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:

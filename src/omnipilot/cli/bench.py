@@ -346,8 +346,9 @@ def ingest(places: tuple[Path, ...], home: Path | None, form: str) -> int:
         if not is_done(folder) and not places:
             continue
         report = ingest_run(home, folder, now_s=time.time())
-        # A grid's run has a folder for each try.
-        name = folder.parent.name if folder.name.startswith("try-") else folder.name
+        # A grid's run has a folder for each try, a script that was run again one for each time.
+        parts = ("try-", "earlier-")
+        name = next(n for n in reversed(folder.parts) if not n.startswith(parts))
         rows.append({
             "run": name, "outcome": outcome_of(folder) or "not ended",
             "accepted": report.accepted, "duplicate": report.duplicate,

@@ -45,7 +45,8 @@ def outcome_of(folder: Path) -> str:
     """How a run ended, in a word of its script; "" while it has not.
 
     "benchmarked", "served" (until it was told to stop), "bench_failed", "died" (after it was
-    ready), "failed" (never got ready) or "stopped" (before it was ready).
+    ready), "failed" (never got ready), "stopped" (before it was ready) or "interrupted" (the script
+    was gone when it was run again).
     """
     try:
         return (folder / DONE_NAME).read_text(encoding="utf-8", errors="replace").strip()[:40]
@@ -54,7 +55,10 @@ def outcome_of(folder: Path) -> str:
 
 
 def read_marks(folder: Path) -> dict[str, float]:
-    """Moments of a run in Unix seconds, by name; the last where there are several of one name."""
+    """Moments of a run in Unix seconds, by name; the last where there are several of one name.
+
+    Those before the last ``script_start`` are of an earlier run of the script.
+    """
     marks: dict[str, float] = {}
     try:
         lines = (folder / "marks").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -63,9 +67,12 @@ def read_marks(folder: Path) -> dict[str, float]:
     for line in lines:
         name, _, when = line.partition(" ")
         try:
-            marks[name] = float(when)
+            moment = float(when)
         except ValueError:
             continue
+        if name == "script_start":
+            marks.clear()
+        marks[name] = moment
     return marks
 
 
@@ -95,7 +102,8 @@ def run_rows(folder: Path) -> Iterator[Row | Rejection]:
     yield from starts
     windows = [*_windows(folder, marks, context)]
     yield from windows
-    run = _benchmark(folder, spec, context)
+    # A result without a server that was ready is an earlier run's.
+    run = _benchmark(folder, spec, context) if "serve_start" in marks else None
     if isinstance(run, Rejection):
         yield run
     elif run is None:

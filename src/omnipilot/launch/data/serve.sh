@@ -60,6 +60,24 @@ finish() {
   esac
   exit "$code"
 }
+
+# A script that is run again starts clean: what the run before it left stays with its launch in a
+# folder of its own, from which rows that were not taken in yet still are.
+set_aside() {
+  local n=1 name left=()
+  [[ -e $run_dir/marks ]] || return 0
+  [[ -e $run_dir/done ]] || printf 'interrupted\n' >"$run_dir/done" || return 1
+  # The marks go last: as long as they are here, so is an earlier run.
+  for name in "$run_dir"/server.log* "$run_dir"/metrics-*.prom \
+    "$run_dir"/{bench.json,bench.log,port,job,done,taken,marks}; do
+    [[ -e $name ]] && left+=("$name")
+  done
+  while ! mkdir -- "$run_dir/earlier-$n" 2>/dev/null; do ((n++ < 999)) || return 1; done
+  cp -- "$run_dir/launch.json" "$run_dir/earlier-$n/" && mv -- "${left[@]}" "$run_dir/earlier-$n/"
+}
+mkdir -p -- "$run_dir" || exit 1
+set_aside || { say "what is left of an earlier run in $run_dir cannot be set aside"; exit 1; }
+
 trap finish EXIT
 trap '[[ $outcome == failed ]] && outcome=stopped; exit 143' TERM INT HUP
 
@@ -68,7 +86,6 @@ lock_fd=${OMNIPILOT_LOCK_FD:-}
 [[ -n $lock_fd ]] || exec {lock_fd}</dev/null
 unset OMNIPILOT_LOCK_FD
 
-mkdir -p -- "$run_dir" || exit 1
 mark script_start
 printf '%s\n' "${SLURM_JOB_ID:-local}" >"$run_dir/job"
 
