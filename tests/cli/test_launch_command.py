@@ -10,6 +10,7 @@ import vllm_stand_in
 
 from omnipilot.cli.app import run
 from omnipilot.cli.launch_options import Minutes
+from omnipilot.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,6 +106,27 @@ def test_a_local_launch_becomes_rows_that_the_next_advice_shows(
     # Everything was taken in by the scripts already.
     assert run(["bench", "ingest", *home]) == 0
     assert "No run has ended" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("where", [[], ["--module", "nonexistent-module"]])
+def test_a_local_launch_without_the_engine_says_so_and_nothing_of_the_arm(
+    where: list[str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    home = ["--home", str(tmp_path / "home")]
+    code = run(["launch", *REQUEST, "--arm", "h100-80:1:bf16", "--local", *where, *home])
+    said = capfd.readouterr()
+    missing = (
+        "module nonexistent-module cannot be loaded" if where else "vllm was not found on PATH"
+    )
+    assert code == 1
+    assert missing in said.err
+    assert "not started" in said.out
+    assert "0 rows" in said.out
+    assert list(Store(tmp_path / "home").rows()) == []
 
 
 def test_a_grid_is_planned_run_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -175,10 +175,28 @@ def test_a_failed_start_is_a_run_without_labels_and_with_its_class(run: Path) ->
 def test_a_launch_without_a_line_of_the_engine_is_an_error(run: Path) -> None:
     for name in ("server.log", "bench.json"):
         (run / name).unlink()
-    (run / "marks").write_text("script_start 100\n")
+    (run / "marks").write_text("script_start 100\nserver_start 101\n")
     (run / "done").write_text("failed\n")
     ((failed,), (start,), _) = rows(run)
     assert (failed.status, start.stage, start.failure) == ("error", "config", "error")
+
+
+@pytest.mark.parametrize(
+    ("marks", "outcome"),
+    [
+        ("script_start 100\nserver_start 101\n", "not_started"),
+        ("script_start 100\n", "failed"),  # as scripts told it that had no word of its own for it
+        ("script_start 100\n", "stopped"),
+    ],
+)
+def test_an_engine_that_never_ran_says_nothing_of_its_arm(
+    run: Path, marks: str, outcome: str
+) -> None:
+    (run / "bench.json").unlink()
+    (run / "server.log").write_text("setsid: failed to execute vllm: No such file or directory\n")
+    (run / "marks").write_text(marks)
+    (run / "done").write_text(f"{outcome}\n")
+    assert rows(run) == ([], [], [])
 
 
 def test_a_run_that_has_not_ended_says_nothing_yet(run: Path) -> None:

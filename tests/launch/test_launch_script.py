@@ -240,8 +240,28 @@ def test_a_venv_without_the_engine_is_told_apart_from_a_failed_start(tmp_path: P
         [BASH, tmp_path / "launch.sh"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "no vllm in" in done.stdout
-    assert outcome_of(run) == "failed"
+    assert "vllm was not found: there is none in" in done.stdout
+    assert outcome_of(run) == "not_started"
+
+
+@pytest.mark.parametrize("program", ["#!/nonexistent/python\n", "#!/bin/sh\nexec nonexistent\n"])
+def test_an_engine_that_cannot_be_run_is_told_apart_from_a_failed_start(
+    program: str, tmp_path: Path
+) -> None:
+    vllm = tmp_path / "vllm"
+    vllm.write_text(program)
+    vllm.chmod(0o755)
+    run = tmp_path / "run"
+    write_spec(run, launch_of())
+    (tmp_path / "launch.sh").write_text(launch_script(launch_of(), run))
+    done = subprocess.run(
+        [BASH, tmp_path / "launch.sh"], capture_output=True, text=True, check=False,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "vllm was not found, or could not be run" in done.stdout
+    assert outcome_of(run) == "not_started"
+    assert list(run_rows(run)) == []
 
 
 @pytest.mark.parametrize(

@@ -327,7 +327,7 @@ def ingest(places: tuple[Path, ...], home: Path | None, form: str) -> int:
       omnipilot bench ingest ~/grids/h100.runs --format json
     """
     from omnipilot.cli import output  # noqa: PLC0415 - keeps --help quick
-    from omnipilot.launch.emit import is_done, outcome_of  # noqa: PLC0415 - same
+    from omnipilot.launch.emit import is_done, outcome_of, outcome_words  # noqa: PLC0415 - same
     from omnipilot.launch.ingest import (  # noqa: PLC0415 - same
         TAKEN_NAME,
         find_runs,
@@ -364,7 +364,7 @@ def ingest(places: tuple[Path, ...], home: Path | None, form: str) -> int:
     else:
         for row in rows:
             click.echo(
-                f"{row['run']}: {row['outcome']}; {row['accepted']} rows taken in, "
+                f"{row['run']}: {outcome_words(row['outcome'])}; {row['accepted']} rows taken in, "
                 f"{row['duplicate']} there already"
             )
             output.emit_lines(str(reason) for reason in row["reasons"])

@@ -138,7 +138,7 @@ def _data(prepared: PreparedLaunch) -> dict[str, Any]:
 def _start(advisor: Advisor, prepared: PreparedLaunch, how: str, form: str) -> int:
     from omnipilot.advisor.launching import save_launch  # noqa: PLC0415 - keeps --help quick
     from omnipilot.cli.output import emit_json, progress  # noqa: PLC0415 - same
-    from omnipilot.launch.emit import outcome_of  # noqa: PLC0415 - same
+    from omnipilot.launch.emit import outcome_of, outcome_words  # noqa: PLC0415 - same
     from omnipilot.launch.ingest import ingest_run  # noqa: PLC0415 - same
     from omnipilot.launch.local import run_script  # noqa: PLC0415 - same
     from omnipilot.launch.slurm import submit  # noqa: PLC0415 - same
@@ -164,5 +164,5 @@ def _start(advisor: Advisor, prepared: PreparedLaunch, how: str, form: str) -> i
     if form == "json":
         emit_json({**_data(prepared), "outcome": outcome, "rows": report.total})
     else:
-        click.echo(f"{label}: {outcome or 'interrupted'}; {report.total} rows in the store")
+        click.echo(f"{label}: {outcome_words(outcome)}; {report.total} rows in the store")
     return exits.OK if code == 0 else exits.ERROR

@@ -160,6 +160,7 @@ def _emit(
     from omnipilot.advisor.answer_data import plain  # noqa: PLC0415 - keeps --help quick
     from omnipilot.advisor.probing import probe_data  # noqa: PLC0415 - same
     from omnipilot.cli.output import emit_heading, emit_json, emit_lines  # noqa: PLC0415 - same
+    from omnipilot.launch.emit import outcome_words  # noqa: PLC0415 - same
 
     if form == "json":
         data = probe_data(report)
@@ -171,7 +172,7 @@ def _emit(
         return
     _emit_plan(report)
     if run is not None:
-        told = f"job {run['job_id']}" if "job_id" in run else f"{run['outcome'] or 'interrupted'}"
+        told = f"job {run['job_id']}" if "job_id" in run else outcome_words(run["outcome"])
         emit_heading("The first probe")
         emit_lines([f"{told}; its folder is {run['folder']}"])
     if updated is not None:

@@ -10,7 +10,8 @@ trap : PIPE
 say() { printf '%(%FT%T%z)T omnipilot: %s\n' -1 "$*" 2>/dev/null; }
 mark() { printf '%s %s\n' "$1" "$(date +%s.%N)" >>"$run_dir/marks"; }
 
-outcome=failed
+# Until the engine runs, what goes wrong is of this machine and says nothing of the arm.
+outcome=not_started
 server_pid=''
 bench_pid=''
 scrape_pid=''
@@ -79,7 +80,7 @@ mkdir -p -- "$run_dir" || exit 1
 set_aside || { say "what is left of an earlier run in $run_dir cannot be set aside"; exit 1; }
 
 trap finish EXIT
-trap '[[ $outcome == failed ]] && outcome=stopped; exit 143' TERM INT HUP
+trap '[[ $outcome == failed || $outcome == not_started ]] && outcome=stopped; exit 143' TERM INT HUP
 
 # Who started this may hold a lock through it: the script's life is the run's, the server's is not.
 lock_fd=${OMNIPILOT_LOCK_FD:-}
@@ -105,7 +106,7 @@ if ((${#modules[@]})); then
   set -u
 fi
 if [[ -n $venv ]]; then
-  [[ -x $venv/bin/${engine[0]} ]] || { say "no ${engine[0]} in $venv/bin"; exit 1; }
+  [[ -x $venv/bin/${engine[0]} ]] || { say "${engine[0]} was not found: there is none in $venv/bin"; exit 1; }
   export VIRTUAL_ENV=$venv PATH=$venv/bin:$PATH
 fi
 
@@ -158,6 +159,9 @@ if [[ -n $image ]]; then
   [[ $vendor == nvidia ]] && inside+=(--nv)
   [[ $vendor == amd ]] && inside+=(--rocm)
   inside+=("$image")
+elif ! type -P "${engine[0]}" >/dev/null; then
+  say "${engine[0]} was not found on PATH: name where it is with --venv, --image or --module"
+  exit 1
 fi
 
 # --- a free port -------------------------------------------------------------------------------
@@ -199,6 +203,7 @@ start_server() {
     --host "$host" --port "$port" --served-model-name "$model" "${serve_arguments[@]}" \
     >"$run_dir/server.log" 2>&1 {lock_fd}>&- &
   server_pid=$!
+  outcome=failed
   mark server_start
   say "server $server_pid on port $port, log $run_dir/server.log"
 }
@@ -233,6 +238,16 @@ fi
 if ((health != 0)); then
   say 'the server did not come up; its last lines:'
   tail -n 5 "$run_dir/server.log"
+  if ((health == 1)) && [[ -n $server_pid ]]; then
+    wait "$server_pid"
+    code=$?
+    # 126 and 127 tell that a program cannot be run or found, 255 that the container failed.
+    if ((code == 126 || code == 127)) ||
+      { ((code == 255)) && grep -q '^FATAL:' "$run_dir/server.log"; }; then
+      outcome=not_started
+      say "${engine[0]} was not found, or could not be run: its lines above say why"
+    fi
+  fi
   exit 1
 fi
 mark serve_start
