@@ -15,6 +15,7 @@ from omnipilot.cli.launch_options import (
     job_request_fields,
     software_of,
     software_options,
+    way_option,
 )
 from omnipilot.cli.options import COUNT, format_option, request_options, stack
 
@@ -25,12 +26,10 @@ if TYPE_CHECKING:
     from omnipilot.advisor.launching import PreparedLaunch
 
 how_option = stack(
-    click.option("--dry-run", "how", flag_value="dry-run", default="dry-run",
-                 help="Print the script and write nothing; this is what happens unasked."),
-    click.option("--submit", "how", flag_value="submit", help="Submit the script to Slurm."),
-    click.option("--local", "how", flag_value="local",
-                 help="Run the same script on this machine, without Slurm."),
-)  # fmt: skip
+    way_option("--dry-run", "Print the script and write nothing; this is what happens unasked."),
+    way_option("--submit", "Submit the script to Slurm."),
+    way_option("--local", "Run the same script on this machine, without Slurm."),
+)
 
 
 @click.command()
@@ -107,7 +106,7 @@ def launch(
     prepared = prepare_launch(advisor, order, run_id)
     for note in prepared.notes:
         progress(note)
-    if how == "dry-run":
+    if how in ("", "dry-run"):
         _emit_script(prepared, form)
         return exits.OK
     return _start(advisor, prepared, how, form)

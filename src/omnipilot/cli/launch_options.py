@@ -9,9 +9,25 @@ import click
 from omnipilot.cli.options import COUNT, stack
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from omnipilot.cli.options import AnyFunction
     from omnipilot.launch.spec import Software
 
 _DAYS_MIN = 60 * 24 * 30
+
+
+def way_option(flag: str, text: str) -> Callable[[AnyFunction], AnyFunction]:
+    """One of the flags that set ``how``, "" without any; two of them are refused."""
+
+    def choose(context: click.Context, _: click.Parameter, given: bool) -> None:
+        other = context.params.setdefault("how", "")
+        if given and other:
+            raise click.UsageError(f"give --{other} or {flag}, not both")
+        if given:
+            context.params["how"] = flag.removeprefix("--")
+
+    return click.option(flag, is_flag=True, expose_value=False, callback=choose, help=text)
 
 
 class Setting(click.ParamType[tuple[str, str]]):
