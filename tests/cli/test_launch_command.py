@@ -65,6 +65,7 @@ def test_without_an_arm_the_best_that_needs_no_checkpoint_is_launched(
         (["--arm", "h100-80:1:bf16", "--env", "NOVALUE"], "NAME=VALUE"),
         (["--arm", "h100-80:1:bf16", "--time", "soon"], "no time"),
         (["--stop-after-bench"], "--bench"),
+        (["--arm", "h100-80:2:bf16", "--engine-arg=--tensor-parallel-size=4"], "--arm GPU:TP:"),
         (["--dry-run", "--submit"], "--dry-run or --submit, not both"),
         (["--submit", "--dry-run"], "--submit or --dry-run, not both"),
         (["--local", "--submit"], "--local or --submit, not both"),

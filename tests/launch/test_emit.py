@@ -12,7 +12,7 @@ from omnipilot.domain import BadInputError, InferenceRun, ServingWindow, Startup
 from omnipilot.domain.rejection import Rejection
 from omnipilot.launch.emit import read_marks, run_rows
 from omnipilot.launch.ingest import find_runs, ingest_run
-from omnipilot.launch.settings import settings_text
+from omnipilot.launch.settings import check_arguments, settings_text
 from omnipilot.launch.spec import Software, write_spec
 from omnipilot.store import Store
 
@@ -118,6 +118,35 @@ def test_settings_are_the_flags_that_change_the_speed_in_one_spelling(
     arguments: tuple[str, ...], wanted: str
 ) -> None:
     assert settings_text(arguments) == wanted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        (("--tensor-parallel-size=4",), "--arm"),
+        (("--enforce-eager", "--tensor_parallel_size", "4"), "--arm"),
+        (("--tensor-par 4",), "--arm"),
+        (("-tp", "4"), "--arm"),
+        (("--dtype=half",), "--arm"),
+        (("-q", "fp8"), "--arm"),
+        (("--pipeline-parallel-size=2",), "one stage"),
+        (("--max-model-len=1024",), "--context"),
+        (("--kv-cache-dtype", "fp8"), "kv_dtype"),
+        (("--served-model-name=x",), "--model"),
+        (("--port=8000",), "leave it out"),
+    ],
+)
+def test_an_argument_that_contradicts_the_arm_is_refused(
+    arguments: tuple[str, ...], instead: str
+) -> None:
+    with pytest.raises(BadInputError, match=instead):
+        check_arguments(arguments)
+
+
+def test_arguments_that_the_rows_tell_of_are_taken() -> None:
+    check_arguments(
+        ("--max-num-seqs=64", "--model-impl", "-1", "--chat-template", "--dtype.jinja", "--", "")
+    )
 
 
 def test_the_peak_of_the_kv_cache_is_the_largest_page_s(run: Path) -> None:

@@ -116,16 +116,18 @@ def software_of(options: dict[str, Any]) -> Software:
     """Take the software's options out of the parsed ones.
 
     Raises:
-        BadInputError: they contradict one another.
+        BadInputError: they contradict one another, or what is launched.
     """
     from pathlib import Path  # noqa: PLC0415 - keeps --help quick
 
+    from omnipilot.launch.settings import check_arguments  # noqa: PLC0415 - same
     from omnipilot.launch.spec import Software  # noqa: PLC0415 - same
 
     def absolute(text: str) -> str:
         # The job starts in another folder; a registry address (docker://…) is no path.
         return str(Path(text).expanduser().absolute()) if text and "://" not in text else text
 
+    check_arguments(options["engine_arguments"])
     return Software(
         image=absolute(options.pop("image")),
         venv=absolute(options.pop("venv")),
