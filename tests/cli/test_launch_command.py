@@ -112,6 +112,42 @@ def test_a_local_launch_becomes_rows_that_the_next_advice_shows(
     assert "No run has ended" in capsys.readouterr().out
 
 
+CONFIG = """{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
+    "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192,
+    "torch_dtype": "bfloat16"}"""
+BY_CONFIG = ["--concurrency", "8", "--context", "4096", "--no-live", "--gpus", "h100-80",
+             "--precisions", "bf16"]  # fmt: skip
+
+
+@pytest.mark.parametrize("option", ["--model-config", "--model"])
+@pytest.mark.parametrize("name", ["", "config.json"])
+def test_a_model_given_by_its_config_is_loaded_from_its_folder_or_a_checkpoint_is_asked_for(
+    option: str,
+    name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "config.json").write_text(CONFIG)
+    asked = ["launch", *BY_CONFIG, option, f"own/{name}", "--gres", "gpu:1",
+             "--home", str(tmp_path / "home")]  # fmt: skip
+    assert run(asked) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "--checkpoint" in said.err.splitlines()[-1]
+    (folder / "model.safetensors").touch()
+    assert run(asked) == 0
+    script = capsys.readouterr().out.splitlines()
+    assert "model=own" in script
+    assert f"checkpoint={folder}" in script
+    assert run([*asked, "--checkpoint", "org/own"]) == 0
+    assert "checkpoint=org/own" in capsys.readouterr().out.splitlines()
+
+
 @pytest.mark.parametrize("where", [[], ["--module", "nonexistent-module"]])
 def test_a_local_launch_without_the_engine_says_so_and_nothing_of_the_arm(
     where: list[str],
