@@ -201,3 +201,11 @@ def test_a_site_sets_one_window_and_a_misspelt_metric_is_refused(tmp_path: Path)
         Settings.load(_home(tmp_path, "[freshness_s]\nqueu = 30\n"))
     with pytest.raises(BadInputError, match=r"freshness_s\.queue must be a number from 1"):
         Settings.load(_home(tmp_path, "[freshness_s]\nqueue = 0\n"))
+
+
+def test_a_launch_outcome_of_a_state_that_slurm_does_not_have_is_refused(tmp_path: Path) -> None:
+    settings = Settings.load(_home(tmp_path, '[launch_outcomes]\nTIMEOUT = "failure"\n'))
+    assert settings.launch_outcomes["TIMEOUT"] == "failure"
+    for wrong in ("TIMOUT", "timeout"):
+        with pytest.raises(BadInputError, match=f"line 2: no '{wrong}' .*did you mean TIMEOUT"):
+            Settings.load(_home(tmp_path, f'[launch_outcomes]\n{wrong} = "failure"\n'))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from omnipilot.domain.errors import BadInputError, StateError
 from omnipilot.domain.frozen import dataclass
+from omnipilot.domain.job_states import ENDED_STATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -64,6 +65,7 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
         "runs",
     ),
     "retirement": ("engine_minor", "cuda", "driver"),
+    "launch_outcomes": tuple(sorted(ENDED_STATES)),
 }  # fmt: skip
 # Settings and tables that are texts, with what each may be.
 _TEXTS: Final[Mapping[str, str]] = {
@@ -189,7 +191,7 @@ class Settings:
             for name in names:
                 if name not in kinds:
                     raise BadInputError(
-                        f"{self.origin}: {key}: no GPU kind '{name}'{_did_you_mean(name, kinds)}"
+                        f"{self.origin}: {key}: no GPU kind '{name}'{did_you_mean(name, kinds)}"
                     )
 
     def gpus_per_node(self, gpu: GpuSpec) -> int:
@@ -270,7 +272,7 @@ def _read_site(path: Path) -> dict[str, Any]:
         if key not in VALID_KEYS:
             raise BadInputError(
                 f"{_place(path, text, key)}: unknown setting '{key}'"
-                f"{_did_you_mean(key, VALID_KEYS)}; valid are {', '.join(VALID_KEYS)}"
+                f"{did_you_mean(key, VALID_KEYS)}; valid are {', '.join(VALID_KEYS)}"
             )
         if key == "gpu_kinds":
             if not (isinstance(value, list) and value and all(isinstance(k, str) for k in value)):
@@ -294,15 +296,15 @@ def _check_table(path: Path, text: str, key: str, table: object) -> None:
         )
     for name, value in table.items():
         where = _place(path, text, name, table=key)
-        if key in _TEXT_TABLES:
-            _check_text(where, f"{key}.{name}", value, _TEXT_TABLES[key])
-            continue
         names = _NAMES.get(key)
         if names is not None and name not in names:
             raise BadInputError(
-                f"{where}: no '{name}' in {key}{_did_you_mean(name, names)}; "
+                f"{where}: no '{name}' in {key}{did_you_mean(name, names)}; "
                 f"valid are {', '.join(names)}"
             )
+        if key in _TEXT_TABLES:
+            _check_text(where, f"{key}.{name}", value, _TEXT_TABLES[key])
+            continue
         _check_number(where, f"{key}.{name}", value, _TABLE_RANGES[key])
         if key in _WHOLE_NUMBERS and not isinstance(value, int):
             raise BadInputError(f"{where}: {key}.{name} must be a whole number, got {value!r}")
@@ -336,8 +338,10 @@ def _place(path: Path, text: str, key: str, table: str = "") -> str:
     return str(path)
 
 
-def _did_you_mean(name: str, valid: Iterable[str]) -> str:
+def did_you_mean(name: str, valid: Iterable[str]) -> str:
+    """Name the valid names that are close to one that is not, whatever their case; "" for none."""
     import difflib  # noqa: PLC0415 - only a refusal needs it
 
-    close = difflib.get_close_matches(name, list(valid), n=3, cutoff=0.6)
-    return f", did you mean {' or '.join(close)}?" if close else ""
+    by_key = {known.lower(): known for known in valid}
+    close = difflib.get_close_matches(name.lower(), list(by_key), n=3, cutoff=0.6)
+    return f", did you mean {' or '.join(by_key[key] for key in close)}?" if close else ""

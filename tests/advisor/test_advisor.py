@@ -124,17 +124,36 @@ def test_what_nobody_knows_is_refused_with_what_is_known(
         advisor.advise(question)
 
 
+CONFIG = """{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
+    "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192,
+    "torch_dtype": "bfloat16"}"""
+
+
 def test_a_config_json_stands_in_for_an_unknown_model(tmp_path: Path, advisor: Advisor) -> None:
-    config = written(
-        tmp_path / "config.json",
-        """{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
-        "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192,
-        "torch_dtype": "bfloat16"}""",
-    )
+    config = written(tmp_path / "config.json", CONFIG)
     advice = advisor.advise(ask("our/own", model_config=config))
     assert advice.recommendation.request.model_id == "our/own"
     assert 7.9e9 < advice.model.total_params < 8.1e9
+
+
+def test_a_doubt_of_a_model_given_by_its_config_names_a_command_that_works(
+    tmp_path: Path, home: Path
+) -> None:
+    folder = tmp_path / "a model"
+    folder.mkdir()
+    config = written(folder / "config.json", CONFIG)
+    advisor = Advisor(home, model=StandInModel(measured=()))
+
+    def probe() -> str:
+        abstention = advisor.advise(ask("", model_config=config)).recommendation.abstention
+        return abstention.probe if abstention else ""
+
+    assert f"omnipilot launch --model-config '{config}' --concurrency" in probe()
+    assert "--model " not in probe()
+    assert probe().endswith("--checkpoint must name its weights")
+    (folder / "model.safetensors").touch()
+    assert probe().endswith("omnipilot fit")
 
 
 def test_a_config_that_is_a_list_is_bad_input(tmp_path: Path, advisor: Advisor) -> None:

@@ -277,6 +277,23 @@ class TestDigest:
         assert waits == {1: (0.0, 0.0, 0.0), 4: (3600.0, 3600.0, 3600.0)}
         assert digest.wait_model is not None
 
+    def test_a_start_that_was_read_while_it_served_and_afterwards_counts_once(
+        self, tmp_path: Path
+    ) -> None:
+        ready = StartupRun(
+            source="site", model="m", engine="vllm", gpu="h100-80", n_gpus=1, precision="bf16",
+            status="ok", labels={"cold_start_s": 30.0}, stage="ready",
+        )  # fmt: skip
+        died = replace(ready, labels={"cold_start_s": 31.0})
+        starts = [
+            ready, replace(ready, stopped=True), died,
+            replace(died, status="oom", failure="oom_serving", error_type="OutOfMemoryError",
+                    labels=died.labels | {"allocation_gib": 1.5}),
+        ]  # fmt: skip
+        Store.open(tmp_path).append(starts, now_s=NOW_S)
+        (own,) = refresh_digest(tmp_path, now_s=NOW_S, site=SITE).own
+        assert (own.successes, own.attempts) == (1.0, 2.0)
+
     def test_it_is_kept_until_a_log_grows(self, tmp_path: Path) -> None:
         store = Store.open(tmp_path, log_name=CLUSTER_LOG_NAME)
         store.append(self.jobs(100), now_s=NOW_S)

@@ -162,6 +162,18 @@ class TestAdvise:
         assert err.count("\n") == 1
         assert words in err
 
+    @pytest.mark.parametrize("command", ["advise", "explain", "launch", "probe", "fits"])
+    def test_two_models_are_refused(
+        self, command: str, tmp_path: Path, run: Callable[..., Any]
+    ) -> None:
+        (tmp_path / "config.json").write_text("{}")
+        asked = ("--gpu", "h100-80") if command == "fits" else ("--concurrency", 1, "--context", 9)
+        code, out, err = run(
+            command, "--model", "Qwen/Qwen2.5-7B-Instruct", "--model-config", tmp_path, *asked
+        )
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "--model or --model-config, not both" in err
+
     def test_a_request_without_a_model_is_refused(self, run: Callable[..., Any]) -> None:
         code, _, err = run("advise", "--concurrency", 1, "--context", 100)
         assert code == 2

@@ -180,6 +180,11 @@ def test_what_a_launch_is_can_be_set_by_the_site_and_by_options(
     assert came_up() == 0
     assert came_up("--min-runtime-s", 0) == 20
     assert app.run(["prior", "--home", str(home), "--outcome", "FAILED=maybe"]) == 2
+    capsys.readouterr()
+    assert app.run(["prior", "--home", str(home), "--outcome", "TIMOUT=failure"]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert "'TIMOUT', did you mean TIMEOUT?" in said.err
 
 
 def test_the_answer_is_the_same_over_the_compacted_history(

@@ -10,6 +10,7 @@ import vllm_stand_in
 
 from omnipilot.cli.app import run
 from omnipilot.cli.launch_options import Minutes
+from omnipilot.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,6 +65,10 @@ def test_without_an_arm_the_best_that_needs_no_checkpoint_is_launched(
         (["--arm", "h100-80:1:bf16", "--env", "NOVALUE"], "NAME=VALUE"),
         (["--arm", "h100-80:1:bf16", "--time", "soon"], "no time"),
         (["--stop-after-bench"], "--bench"),
+        (["--arm", "h100-80:2:bf16", "--engine-arg=--tensor-parallel-size=4"], "--arm GPU:TP:"),
+        (["--dry-run", "--submit"], "--dry-run or --submit, not both"),
+        (["--submit", "--dry-run"], "--submit or --dry-run, not both"),
+        (["--local", "--submit"], "--local or --submit, not both"),
         (["--engine", "sglang"], "vllm only"),
     ],
 )
@@ -105,6 +110,63 @@ def test_a_local_launch_becomes_rows_that_the_next_advice_shows(
     # Everything was taken in by the scripts already.
     assert run(["bench", "ingest", *home]) == 0
     assert "No run has ended" in capsys.readouterr().out
+
+
+CONFIG = """{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
+    "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192,
+    "torch_dtype": "bfloat16"}"""
+BY_CONFIG = ["--concurrency", "8", "--context", "4096", "--no-live", "--gpus", "h100-80",
+             "--precisions", "bf16"]  # fmt: skip
+
+
+@pytest.mark.parametrize("option", ["--model-config", "--model"])
+@pytest.mark.parametrize("name", ["", "config.json"])
+def test_a_model_given_by_its_config_is_loaded_from_its_folder_or_a_checkpoint_is_asked_for(
+    option: str,
+    name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "config.json").write_text(CONFIG)
+    asked = ["launch", *BY_CONFIG, option, f"own/{name}", "--gres", "gpu:1",
+             "--home", str(tmp_path / "home")]  # fmt: skip
+    assert run(asked) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "--checkpoint" in said.err.splitlines()[-1]
+    (folder / "model.safetensors").touch()
+    assert run(asked) == 0
+    script = capsys.readouterr().out.splitlines()
+    assert "model=own" in script
+    assert f"checkpoint={folder}" in script
+    assert run([*asked, "--checkpoint", "org/own"]) == 0
+    assert "checkpoint=org/own" in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("where", [[], ["--module", "nonexistent-module"]])
+def test_a_local_launch_without_the_engine_says_so_and_nothing_of_the_arm(
+    where: list[str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    home = ["--home", str(tmp_path / "home")]
+    code = run(["launch", *REQUEST, "--arm", "h100-80:1:bf16", "--local", *where, *home])
+    said = capfd.readouterr()
+    missing = (
+        "module nonexistent-module cannot be loaded" if where else "vllm was not found on PATH"
+    )
+    assert code == 1
+    assert missing in said.err
+    assert "not started" in said.out
+    assert "0 rows" in said.out
+    assert list(Store(tmp_path / "home").rows()) == []
 
 
 def test_a_grid_is_planned_run_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

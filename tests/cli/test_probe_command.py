@@ -126,6 +126,7 @@ def test_nothing_is_submitted_where_nothing_pays(
         (["--depth", "4"], "4 is not in the range"),
         (["--samples", "1"], "1 is not in the range"),
         (["--budget-node-h", "0"], "range"),
+        (["--run", "--local"], "--run or --local, not both"),
         (["--gpus", "t4-16", "--context", "500000"], "nothing to probe"),
     ],
 )

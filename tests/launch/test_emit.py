@@ -12,7 +12,7 @@ from omnipilot.domain import BadInputError, InferenceRun, ServingWindow, Startup
 from omnipilot.domain.rejection import Rejection
 from omnipilot.launch.emit import read_marks, run_rows
 from omnipilot.launch.ingest import find_runs, ingest_run
-from omnipilot.launch.settings import settings_text
+from omnipilot.launch.settings import check_arguments, settings_text
 from omnipilot.launch.spec import Software, write_spec
 from omnipilot.store import Store
 
@@ -120,6 +120,35 @@ def test_settings_are_the_flags_that_change_the_speed_in_one_spelling(
     assert settings_text(arguments) == wanted
 
 
+@pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        (("--tensor-parallel-size=4",), "--arm"),
+        (("--enforce-eager", "--tensor_parallel_size", "4"), "--arm"),
+        (("--tensor-par 4",), "--arm"),
+        (("-tp", "4"), "--arm"),
+        (("--dtype=half",), "--arm"),
+        (("-q", "fp8"), "--arm"),
+        (("--pipeline-parallel-size=2",), "one stage"),
+        (("--max-model-len=1024",), "--context"),
+        (("--kv-cache-dtype", "fp8"), "kv_dtype"),
+        (("--served-model-name=x",), "--model"),
+        (("--port=8000",), "leave it out"),
+    ],
+)
+def test_an_argument_that_contradicts_the_arm_is_refused(
+    arguments: tuple[str, ...], instead: str
+) -> None:
+    with pytest.raises(BadInputError, match=instead):
+        check_arguments(arguments)
+
+
+def test_arguments_that_the_rows_tell_of_are_taken() -> None:
+    check_arguments(
+        ("--max-num-seqs=64", "--model-impl", "-1", "--chat-template", "--dtype.jinja", "--", "")
+    )
+
+
 def test_the_peak_of_the_kv_cache_is_the_largest_page_s(run: Path) -> None:
     for name, text in (("0000", page(0, 0.0, 0)), ("0001", page(8, 0.5, 10)),
                        ("0002", page(6, 0.25, 20)), ("9999", page(0, 0.0, 32))):  # fmt: skip
@@ -149,6 +178,18 @@ def test_the_same_folder_gives_the_same_rows_and_the_store_keeps_each_once(
     assert (run / "taken").exists()
 
 
+def test_a_server_that_serves_on_after_its_benchmark_gives_its_rows_once(
+    run: Path, tmp_path: Path
+) -> None:
+    (run / "done").unlink()
+    after_bench = ingest_run(tmp_path / "home", run, now_s=1.0)
+    (run / "server.log").write_text(LOG + "(APIServer pid=9) INFO:     Shutting down\n")
+    (run / "marks").write_text(MARKS + "serve_end 9000\n")
+    (run / "done").write_text("benchmarked\n")
+    at_the_end = ingest_run(tmp_path / "home", run, now_s=2.0)
+    assert (after_bench.accepted, at_the_end.accepted, at_the_end.duplicate) == (2, 0, 2)
+
+
 def test_a_failed_start_is_a_run_without_labels_and_with_its_class(run: Path) -> None:
     (run / "server.log").write_text("\n".join(LOG.splitlines()[:3]) + "\n" + OOM)
     (run / "bench.json").unlink()
@@ -163,10 +204,28 @@ def test_a_failed_start_is_a_run_without_labels_and_with_its_class(run: Path) ->
 def test_a_launch_without_a_line_of_the_engine_is_an_error(run: Path) -> None:
     for name in ("server.log", "bench.json"):
         (run / name).unlink()
-    (run / "marks").write_text("script_start 100\n")
+    (run / "marks").write_text("script_start 100\nserver_start 101\n")
     (run / "done").write_text("failed\n")
     ((failed,), (start,), _) = rows(run)
     assert (failed.status, start.stage, start.failure) == ("error", "config", "error")
+
+
+@pytest.mark.parametrize(
+    ("marks", "outcome"),
+    [
+        ("script_start 100\nserver_start 101\n", "not_started"),
+        ("script_start 100\n", "failed"),  # as scripts told it that had no word of its own for it
+        ("script_start 100\n", "stopped"),
+    ],
+)
+def test_an_engine_that_never_ran_says_nothing_of_its_arm(
+    run: Path, marks: str, outcome: str
+) -> None:
+    (run / "bench.json").unlink()
+    (run / "server.log").write_text("setsid: failed to execute vllm: No such file or directory\n")
+    (run / "marks").write_text(marks)
+    (run / "done").write_text(f"{outcome}\n")
+    assert rows(run) == ([], [], [])
 
 
 def test_a_run_that_has_not_ended_says_nothing_yet(run: Path) -> None:
@@ -210,6 +269,15 @@ def test_damaged_marks_are_passed_over(run: Path) -> None:
     (run / "marks").write_bytes(b"serve_start x\n\xff\xfe\nserver_start 5\n\n")
     assert read_marks(run) == {"server_start": 5.0}
     assert read_marks(run / "nowhere") == {}
+
+
+def test_what_an_earlier_run_left_in_the_folder_is_not_this_run_s(run: Path) -> None:
+    # As scripts left it that did not start clean.
+    (run / "marks").write_text(MARKS + "script_start 9000\nserver_start 9001\n")
+    (run / "server.log").write_text("\n".join(LOG.splitlines()[:3]) + "\n" + OOM)
+    (run / "done").write_text("failed\n")
+    ((failed,), _, _) = rows(run)
+    assert (failed.status, failed.labels) == ("oom", {})
 
 
 def test_runs_are_found_in_folders_that_hold_them(run: Path, tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from launch_builders import MODEL, launch_of
 
-from omnipilot.domain import Arm, BadInputError
+from omnipilot.domain import Arm, BadInputError, InferenceRun
 from omnipilot.domain.engine import EngineParameters
-from omnipilot.launch.emit import outcome_of, read_marks
+from omnipilot.launch.emit import outcome_of, read_marks, run_rows
+from omnipilot.launch.ingest import find_runs
 from omnipilot.launch.script import job_name, launch_script
 from omnipilot.launch.spec import JobRequest, LaunchSpec, Software, read_spec, write_spec
 
@@ -206,6 +207,24 @@ def test_a_failed_launch_ends_with_an_error(tmp_path: Path) -> None:
     assert "serve_start" not in read_marks(run)
 
 
+def test_a_script_that_is_run_again_starts_clean_and_loses_no_row(tmp_path: Path) -> None:
+    _, run = run_launch(tmp_path, launch_of())
+    (run / "taken").touch()
+    code, _ = run_launch(tmp_path, launch_of(), STAND_IN_FAIL="oom_weights")
+    assert (code, outcome_of(run), (run / "taken").exists()) == (1, "failed", False)
+    (run / "done").unlink()  # a node that failed
+    run_launch(tmp_path, launch_of(), STAND_IN_FAIL="unsupported")
+    told = [
+        (folder.name, outcome_of(folder), [row.status for row in run_rows(folder)
+                                           if isinstance(row, InferenceRun)])
+        for folder in find_runs([run])
+    ]  # fmt: skip
+    assert told == [
+        ("earlier-1", "benchmarked", ["ok"]), ("earlier-2", "interrupted", ["oom"]),
+        ("run", "failed", ["unsupported"]),
+    ]  # fmt: skip
+
+
 def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
     code, run = run_launch(tmp_path, launch_of(health_wait_s=1, software=Software(
         environment=(("STAND_IN_MUTE", "1"),))))  # fmt: skip
@@ -221,8 +240,28 @@ def test_a_venv_without_the_engine_is_told_apart_from_a_failed_start(tmp_path: P
         [BASH, tmp_path / "launch.sh"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "no vllm in" in done.stdout
-    assert outcome_of(run) == "failed"
+    assert "vllm was not found: there is none in" in done.stdout
+    assert outcome_of(run) == "not_started"
+
+
+@pytest.mark.parametrize("program", ["#!/nonexistent/python\n", "#!/bin/sh\nexec nonexistent\n"])
+def test_an_engine_that_cannot_be_run_is_told_apart_from_a_failed_start(
+    program: str, tmp_path: Path
+) -> None:
+    vllm = tmp_path / "vllm"
+    vllm.write_text(program)
+    vllm.chmod(0o755)
+    run = tmp_path / "run"
+    write_spec(run, launch_of())
+    (tmp_path / "launch.sh").write_text(launch_script(launch_of(), run))
+    done = subprocess.run(
+        [BASH, tmp_path / "launch.sh"], capture_output=True, text=True, check=False,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "vllm was not found, or could not be run" in done.stdout
+    assert outcome_of(run) == "not_started"
+    assert list(run_rows(run)) == []
 
 
 @pytest.mark.parametrize(

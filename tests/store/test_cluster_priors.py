@@ -13,6 +13,7 @@ from plain_history import count_history, each_once, facts_of, read_jobs
 
 from omnipilot.collect import COLLECTOR_BY_NAME
 from omnipilot.domain import ClusterJob, UsageError
+from omnipilot.domain.job_states import ENDED_STATES
 from omnipilot.store import CLUSTER_LOG_NAME, Store, import_items
 from omnipilot.store.log import ReadTally
 from omnipilot.store.priors import (
@@ -60,8 +61,6 @@ def test_every_state_counts_as_documented(state: str, outcome: str) -> None:
 
 
 def test_every_end_state_of_slurm_has_an_outcome() -> None:
-    from omnipilot.collect.slurm_values import ENDED_STATES  # noqa: PLC0415 - a sibling's table
-
     assert set(DEFAULT_OUTCOMES) == ENDED_STATES
 
 

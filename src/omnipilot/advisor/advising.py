@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, overload
 import numpy as np
 
 from omnipilot.advisor.arm_sheet import sheet_of
-from omnipilot.advisor.engine import parameters_of, with_whole_probe
+from omnipilot.advisor.engine import model_option, parameters_of, with_whole_probe
 from omnipilot.advisor.outlook import Outlook
 from omnipilot.advisor.placing import costs_of, no_place, place
 from omnipilot.advisor.question import Advice
@@ -69,6 +69,7 @@ def advise(advisor: Advisor, question: Question, top: int | None = None) -> Advi
             request, candidates, (*sheet.cannot, *placed.homeless), economics, weights,
             model_version=advisor.model.version, columns=columns, top=top,
             parameters=lambda arm: parameters_of(sheet, arm, request.concurrency),
+            model_option=model_option(question.model_config),
         )  # fmt: skip
 
     placed = place(outlook, sheet)
@@ -87,7 +88,7 @@ def advise(advisor: Advisor, question: Question, top: int | None = None) -> Advi
         recommendation = replace(
             recommendation, abstention=Abstention(reason, (), FALLBACK_RULE, None)
         )
-    recommendation = with_whole_probe(recommendation, sheet)
+    recommendation = with_whole_probe(recommendation, sheet, question.model_config)
     return Advice(
         recommendation=recommendation,
         model=model,

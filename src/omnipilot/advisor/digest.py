@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from omnipilot.decide.priors import LaunchCounts
 from omnipilot.decide.waits import WaitModel  # noqa: TC001 - read by the decoder
 from omnipilot.domain.frozen import dataclass
+from omnipilot.domain.labels import FAILURE_LABELS
 from omnipilot.domain.telemetry_rows import GpuHealth, GpuSnapshot, GpuWindow
 from omnipilot.settings import CLUSTER_LOG_NAME, LOG_NAME
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from omnipilot.domain.rows import StartupRun
     from omnipilot.settings import Settings
     from omnipilot.store.cluster import JobFacts
 
@@ -30,7 +32,7 @@ __all__ = ["DIGEST_NAME", "Digest", "PastWaits", "SiteLaunches", "read_digest", 
 DIGEST_NAME: Final = "digest.json"
 # Logs up to this size are read within an advice (about 0.1 s for 10 MiB).
 QUICK_BYTES: Final = 8 * 2**20
-_VERSION: Final = 3
+_VERSION: Final = 4
 _DAY_S: Final = 86_400.0
 _FAULTS_KEPT_S: Final = 30 * _DAY_S
 _REPLAYED_S: Final = 60 * 86_400
@@ -168,15 +170,15 @@ def _runs(
 
     tally = ReadTally()
     launches: defaultdict[tuple[str, int, str], list[int]] = defaultdict(lambda: [0, 0])
+    starts: dict[str, StartupRun] = {}
     faults: list[GpuHealth] = []
     seen_s = 0.0
     for stored in Store(home).rows(tally):
         row = stored.row
         if isinstance(row, StartupRun):
             if row.status != _UNFINISHED and row.n_gpus > 0:
-                counts = launches[row.gpu, row.n_gpus, row.precision]
-                counts[0] += row.status == "ok"
-                counts[1] += 1
+                # The newest reading of a start counts: its server may have died meanwhile.
+                starts[_start_of(row) or stored.content_hash] = row
         elif isinstance(row, GpuHealth):
             seen_s = max(seen_s, row.last_s)
             if now_s - row.last_s <= _FAULTS_KEPT_S:
@@ -185,11 +187,29 @@ def _runs(
             seen_s = max(seen_s, row.at_s)
         elif isinstance(row, GpuWindow):
             seen_s = max(seen_s, row.end_s)
+    for start in starts.values():
+        counts = launches[start.gpu, start.n_gpus, start.precision]
+        counts[0] += start.status == "ok"
+        counts[1] += 1
     own = tuple(
         SiteLaunches(gpu, n, float(good), float(tried), precision)
         for (gpu, n, precision), (good, tried) in sorted(launches.items())
     )
     return own, tuple(faults), seen_s, tally.skipped.total() + tally.unknown.total()
+
+
+def _start_of(row: StartupRun) -> str:
+    """Name a start that got ready by what does not change later; "" for one that did not.
+
+    A log that is read while its server runs and again after its end gives two rows of one start.
+    """
+    if row.stage != "ready":
+        return ""
+    from omnipilot.store.codec import encode_row  # noqa: PLC0415 - most sites ask without rows
+
+    labels = {name: value for name, value in row.labels.items() if name not in FAILURE_LABELS}
+    plain = replace(row, status="ok", failure="", error_type="", stopped=False, labels=labels)
+    return encode_row(plain).digest.hex()
 
 
 def _basis(site: Settings) -> str:

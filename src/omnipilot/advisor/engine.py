@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from omnipilot.costmodel.fit_question import FitQuestion
 from omnipilot.launch.parameters import batch_load, engine_parameters
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from omnipilot.advisor.advisor import Advisor
     from omnipilot.advisor.arm_sheet import ArmSheet
     from omnipilot.domain import Arm, ModelArch, Recommendation, ServingRequest
     from omnipilot.domain.engine import EngineParameters
 
-__all__ = ["fit_question", "parameters_of", "with_whole_probe"]
+__all__ = ["fit_question", "model_option", "parameters_of", "weights_folder", "with_whole_probe"]
+
+# Weights and their indexes as Hugging Face names them.
+_WEIGHTS: Final = ("*.safetensors", "*.bin", "*.index.json")
 
 
 def fit_question(
@@ -45,13 +51,36 @@ def parameters_of(sheet: ArmSheet, arm: Arm, concurrency: int) -> EngineParamete
     return found
 
 
-def with_whole_probe(recommendation: Recommendation, sheet: ArmSheet) -> Recommendation:
-    """Complete an abstention's probe with what its launch lacks."""
+def weights_folder(config: Path) -> Path | None:
+    """The folder that an engine loads a config's model from; None where it holds no weights."""
+    folder = (config if config.is_dir() else config.parent).absolute()
+    if not config.is_dir() and config.name != "config.json":
+        return None
+    return folder if any(any(folder.glob(pattern)) for pattern in _WEIGHTS) else None
+
+
+def model_option(config: Path | None) -> str:
+    """What names a model that is given by its config on a command line; "" for one by its id."""
+    return f"--model-config {shlex.quote(str(config))}" if config is not None else ""
+
+
+def with_whole_probe(
+    recommendation: Recommendation, sheet: ArmSheet, config: Path | None
+) -> Recommendation:
+    """Complete an abstention's probe with what its launch lacks.
+
+    Args:
+        recommendation: with an abstention or without.
+        sheet: the arms.
+        config: that the model is given by, if it is.
+    """
     abstention = recommendation.abstention
     if abstention is None or abstention.fallback is None or not abstention.probe:
         return recommendation
     concurrency = recommendation.request.concurrency
     lacks = parameters_of(sheet, abstention.fallback, concurrency).needs
+    if config is not None and weights_folder(config) is None:
+        lacks = lacks or "its weights"
     if not lacks:
         return recommendation
     # Without it the command of the probe would be refused.

@@ -7,6 +7,7 @@ import sys
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
+from omnipilot.advisor.engine import weights_folder
 from omnipilot.advisor.launch_place import LaunchPlace, find_place
 from omnipilot.catalog.engines import engine_name
 from omnipilot.domain import BadInputError
@@ -48,7 +49,8 @@ class LaunchOrder:
     Args:
         question: the request, as for advice.
         arm: "GPU:TP:PRECISION"; the best arm of the advice where empty.
-        checkpoint: what the engine loads, where it is not the model id itself.
+        checkpoint: what the engine loads, where it is neither the model id itself nor the folder
+            of the config that the question gives.
         anyway: launch an arm that is judged not to start.
         bench: run a benchmark of the request's load once the server is ready.
         num_prompts: its requests; 0 for four a client.
@@ -118,7 +120,7 @@ def prepare_launch(advisor: Advisor, order: LaunchOrder, run_id: str) -> Prepare
     spec = LaunchSpec(
         run_id=run_id,
         model_id=advice.model.model_id,
-        checkpoint=order.checkpoint or advice.model.model_id,
+        checkpoint=_checkpoint(order, advice.model.model_id),
         arm=chosen.arm,
         parameters=parameters,
         concurrency=request.concurrency,
@@ -228,6 +230,20 @@ def _as_if(advice: Advice, arm: Arm) -> RankedArm:
         key=lambda r: abs(r.arm.tensor_parallel - arm.tensor_parallel),
     )
     return replace(near, arm=arm)
+
+
+def _checkpoint(order: LaunchOrder, model_id: str) -> str:
+    """What the engine loads: what the operator names, else the config's own folder or the id."""
+    config = order.question.model_config
+    if order.checkpoint or config is None:
+        return order.checkpoint or model_id
+    folder = weights_folder(config)
+    if folder is None:
+        raise BadInputError(
+            f"{config} has no weights beside it that an engine loads: name the model's id or its "
+            "folder with --checkpoint"
+        )
+    return str(folder)
 
 
 def _upper(target: TargetPrediction) -> float:

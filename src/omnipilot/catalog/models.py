@@ -114,8 +114,8 @@ def resolve_model(
         raise UnknownNameError(f"the model's name has {len(text)} characters: give an id or a path")
     if config is not None:
         return _from_file(config, text)
-    if _is_path(text):
-        return _from_file(Path(text), "")
+    if (path := config_path(text)) is not None:
+        return _from_file(path, "")
     if not text:
         raise UnknownNameError("no model named: give an id such as Qwen/Qwen2.5-7B-Instruct")
     site = _site_configs(home)
@@ -133,12 +133,13 @@ def resolve_model(
     return found
 
 
-def _is_path(text: str) -> bool:
+def config_path(text: str) -> Path | None:
+    """The config.json, or its folder, that a model is named by; None where it is no path."""
     try:
         path = Path(text)
-        return path.suffix.lower() == ".json" or (path / "config.json").is_file()
+        return path if path.suffix.lower() == ".json" or (path / "config.json").is_file() else None
     except (OSError, ValueError):
-        return False
+        return None
 
 
 def _from_file(path: Path, name: str) -> ModelArch:

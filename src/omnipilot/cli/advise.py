@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omnipilot.cli import exits
-from omnipilot.cli.options import format_option, request_options
+from omnipilot.cli.options import check_model, format_option, request_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,10 +38,12 @@ def question_of(
 ) -> Question:
     """The question that the shared request options spell."""
     from omnipilot.advisor import Question  # noqa: PLC0415 - keeps --help quick
+    from omnipilot.catalog.models import config_path  # noqa: PLC0415 - same
     from omnipilot.domain import ServingRequest, Slo  # noqa: PLC0415 - same
 
-    if not model_id and model_config is None:
-        raise click.UsageError("say which model: --model ID, or --model-config PATH")
+    check_model(model_id, model_config)
+    if (path := config_path(model_id)) is not None:
+        model_id, model_config = "", path
     prompt, output = ServingRequest.with_lengths(context_tokens, prompt_tokens, output_tokens)
     return Question(
         request=ServingRequest(

@@ -328,7 +328,7 @@ def ingest(places: tuple[Path, ...], home: Path | None, form: str) -> int:
       omnipilot bench ingest ~/grids/h100.runs --format json
     """
     from omnipilot.cli import output  # noqa: PLC0415 - keeps --help quick
-    from omnipilot.launch.emit import is_done, outcome_of  # noqa: PLC0415 - same
+    from omnipilot.launch.emit import is_done, outcome_of, outcome_words  # noqa: PLC0415 - same
     from omnipilot.launch.ingest import (  # noqa: PLC0415 - same
         TAKEN_NAME,
         find_runs,
@@ -347,8 +347,9 @@ def ingest(places: tuple[Path, ...], home: Path | None, form: str) -> int:
         if not is_done(folder) and not places:
             continue
         report = ingest_run(home, folder, now_s=time.time())
-        # A grid's run has a folder for each try.
-        name = folder.parent.name if folder.name.startswith("try-") else folder.name
+        # A grid's run has a folder for each try, a script that was run again one for each time.
+        parts = ("try-", "earlier-")
+        name = next(n for n in reversed(folder.parts) if not n.startswith(parts))
         rows.append({
             "run": name, "outcome": outcome_of(folder) or "not ended",
             "accepted": report.accepted, "duplicate": report.duplicate,
@@ -364,7 +365,7 @@ def ingest(places: tuple[Path, ...], home: Path | None, form: str) -> int:
     else:
         for row in rows:
             click.echo(
-                f"{row['run']}: {row['outcome']}; {row['accepted']} rows taken in, "
+                f"{row['run']}: {outcome_words(row['outcome'])}; {row['accepted']} rows taken in, "
                 f"{row['duplicate']} there already"
             )
             output.emit_lines(str(reason) for reason in row["reasons"])

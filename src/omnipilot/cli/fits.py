@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omnipilot.cli import exits
-from omnipilot.cli.options import COUNT, MAX_GPUS, Number, format_option, home_option, model_options
+from omnipilot.cli.options import (
+    COUNT,
+    MAX_GPUS,
+    Number,
+    check_model,
+    format_option,
+    home_option,
+    model_options,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,8 +84,7 @@ def fits(home: Path | None, form: str, **launch: Any) -> int:  # noqa: ANN401
     """  # fmt: skip
     from omnipilot.advisor import Advisor, Launch  # noqa: PLC0415 - keeps --help quick
 
-    if not launch["model_id"] and launch["model_config"] is None:
-        raise click.UsageError("say which model: --model ID, or --model-config PATH")
+    check_model(launch["model_id"], launch["model_config"])
     verdict = Advisor.open(home).fits(Launch(**launch))
     if form == "json":
         from omnipilot.cli.output import emit_json  # noqa: PLC0415 - keeps --help quick

@@ -15,6 +15,7 @@ from omnipilot.cli.launch_options import (
     job_request_fields,
     software_of,
     software_options,
+    way_option,
 )
 from omnipilot.cli.options import COUNT, format_option, request_options, stack
 
@@ -25,12 +26,10 @@ if TYPE_CHECKING:
     from omnipilot.advisor.launching import PreparedLaunch
 
 how_option = stack(
-    click.option("--dry-run", "how", flag_value="dry-run", default="dry-run",
-                 help="Print the script and write nothing; this is what happens unasked."),
-    click.option("--submit", "how", flag_value="submit", help="Submit the script to Slurm."),
-    click.option("--local", "how", flag_value="local",
-                 help="Run the same script on this machine, without Slurm."),
-)  # fmt: skip
+    way_option("--dry-run", "Print the script and write nothing; this is what happens unasked."),
+    way_option("--submit", "Submit the script to Slurm."),
+    way_option("--local", "Run the same script on this machine, without Slurm."),
+)
 
 
 @click.command()
@@ -107,7 +106,7 @@ def launch(
     prepared = prepare_launch(advisor, order, run_id)
     for note in prepared.notes:
         progress(note)
-    if how == "dry-run":
+    if how in ("", "dry-run"):
         _emit_script(prepared, form)
         return exits.OK
     return _start(advisor, prepared, how, form)
@@ -138,7 +137,7 @@ def _data(prepared: PreparedLaunch) -> dict[str, Any]:
 def _start(advisor: Advisor, prepared: PreparedLaunch, how: str, form: str) -> int:
     from omnipilot.advisor.launching import save_launch  # noqa: PLC0415 - keeps --help quick
     from omnipilot.cli.output import emit_json, progress  # noqa: PLC0415 - same
-    from omnipilot.launch.emit import outcome_of  # noqa: PLC0415 - same
+    from omnipilot.launch.emit import outcome_of, outcome_words  # noqa: PLC0415 - same
     from omnipilot.launch.ingest import ingest_run  # noqa: PLC0415 - same
     from omnipilot.launch.local import run_script  # noqa: PLC0415 - same
     from omnipilot.launch.slurm import submit  # noqa: PLC0415 - same
@@ -164,5 +163,5 @@ def _start(advisor: Advisor, prepared: PreparedLaunch, how: str, form: str) -> i
     if form == "json":
         emit_json({**_data(prepared), "outcome": outcome, "rows": report.total})
     else:
-        click.echo(f"{label}: {outcome or 'interrupted'}; {report.total} rows in the store")
+        click.echo(f"{label}: {outcome_words(outcome)}; {report.total} rows in the store")
     return exits.OK if code == 0 else exits.ERROR

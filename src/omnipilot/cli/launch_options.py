@@ -9,9 +9,25 @@ import click
 from omnipilot.cli.options import COUNT, stack
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from omnipilot.cli.options import AnyFunction
     from omnipilot.launch.spec import Software
 
 _DAYS_MIN = 60 * 24 * 30
+
+
+def way_option(flag: str, text: str) -> Callable[[AnyFunction], AnyFunction]:
+    """One of the flags that set ``how``, "" without any; two of them are refused."""
+
+    def choose(context: click.Context, _: click.Parameter, given: bool) -> None:
+        other = context.params.setdefault("how", "")
+        if given and other:
+            raise click.UsageError(f"give --{other} or {flag}, not both")
+        if given:
+            context.params["how"] = flag.removeprefix("--")
+
+    return click.option(flag, is_flag=True, expose_value=False, callback=choose, help=text)
 
 
 class Setting(click.ParamType[tuple[str, str]]):
@@ -100,16 +116,18 @@ def software_of(options: dict[str, Any]) -> Software:
     """Take the software's options out of the parsed ones.
 
     Raises:
-        BadInputError: they contradict one another.
+        BadInputError: they contradict one another, or what is launched.
     """
     from pathlib import Path  # noqa: PLC0415 - keeps --help quick
 
+    from omnipilot.launch.settings import check_arguments  # noqa: PLC0415 - same
     from omnipilot.launch.spec import Software  # noqa: PLC0415 - same
 
     def absolute(text: str) -> str:
         # The job starts in another folder; a registry address (docker://…) is no path.
         return str(Path(text).expanduser().absolute()) if text and "://" not in text else text
 
+    check_arguments(options["engine_arguments"])
     return Software(
         image=absolute(options.pop("image")),
         venv=absolute(options.pop("venv")),

@@ -113,6 +113,22 @@ model_options = stack(
                  help="Fetch the config.json of an unknown model from the Hugging Face hub."),
 )  # fmt: skip
 
+
+def check_model(model_id: str, model_config: Path | None) -> None:
+    """Refuse no model and two: a config names its own.
+
+    Raises:
+        click.UsageError: saying which option to give.
+    """
+    if not model_id and model_config is None:
+        raise click.UsageError("say which model: --model ID, or --model-config PATH")
+    if model_id and model_config is not None:
+        raise click.UsageError(
+            "give --model or --model-config, not both: a config is known by name where it is in "
+            "HOME/models/OWNER/NAME/config.json"
+        )
+
+
 live_options = stack(
     click.option("--live/--no-live", "live", default=True, show_default=True,
                  envvar="OMNIPILOT_LIVE",

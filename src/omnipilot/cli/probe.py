@@ -15,6 +15,7 @@ from omnipilot.cli.launch_options import (
     job_request_fields,
     software_of,
     software_options,
+    way_option,
 )
 from omnipilot.cli.options import NOT_NEGATIVE, POSITIVE, format_option, request_options, stack
 
@@ -41,18 +42,8 @@ gate_options = stack(
 @click.command()
 @request_options
 @gate_options
-@click.option(
-    "--run",
-    "how",
-    flag_value="submit",
-    help="Submit the first probe that pays to Slurm; its rows are taken in by the job.",
-)
-@click.option(
-    "--local",
-    "how",
-    flag_value="local",
-    help="Run it on this machine, take its rows in, and plan again with them.",
-)
+@way_option("--run", "Submit the first probe that pays to Slurm; its rows are taken in by the job.")
+@way_option("--local", "Run it on this machine, take its rows in, and plan again with them.")
 @click.option(
     "--checkpoint",
     default="",
@@ -64,7 +55,7 @@ gate_options = stack(
 @format_option("table", "json")
 def probe(
     home: Path | None,
-    how: str | None,
+    how: str,
     budget_node_h: float,
     depth: int,
     epsilon_usd: float,
@@ -101,12 +92,12 @@ def probe(
     )  # fmt: skip
     advisor = Advisor.open(home)
     report = ask(advisor, question, settings)
-    if how is None or not report.plan.probes:
+    if not how or not report.plan.probes:
         _emit(report, form)
         return exits.OK
     order = probe_order(
         report, report.plan.probes[0], software, checkpoint=checkpoint,
-        ask_slurm=how == "submit", **job,
+        ask_slurm=how == "run", **job,
     )  # fmt: skip
     return _make(advisor, report, order, how, question, settings, form)
 
@@ -135,7 +126,7 @@ def _make(
         progress(note)
     script = save_launch(prepared)
     run: dict[str, Any] = {"run_id": run_id, "folder": str(prepared.run_dir)}
-    if how == "submit":
+    if how == "run":
         try:
             run["job_id"] = submit(script)
         except BaseException:
@@ -160,6 +151,7 @@ def _emit(
     from omnipilot.advisor.answer_data import plain  # noqa: PLC0415 - keeps --help quick
     from omnipilot.advisor.probing import probe_data  # noqa: PLC0415 - same
     from omnipilot.cli.output import emit_heading, emit_json, emit_lines  # noqa: PLC0415 - same
+    from omnipilot.launch.emit import outcome_words  # noqa: PLC0415 - same
 
     if form == "json":
         data = probe_data(report)
@@ -171,7 +163,7 @@ def _emit(
         return
     _emit_plan(report)
     if run is not None:
-        told = f"job {run['job_id']}" if "job_id" in run else f"{run['outcome'] or 'interrupted'}"
+        told = f"job {run['job_id']}" if "job_id" in run else outcome_words(run["outcome"])
         emit_heading("The first probe")
         emit_lines([f"{told}; its folder is {run['folder']}"])
     if updated is not None:

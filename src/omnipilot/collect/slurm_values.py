@@ -11,32 +11,18 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from omnipilot.collect.row_fault import RowFault
+from omnipilot.domain.job_states import ENDED_STATES, LIVE_STATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import tzinfo
 
 __all__ = [
-    "EARLIEST_S", "ENDED_STATES", "LATEST_S", "LIVE_STATES", "MOST_COUNT", "MOST_GPUS",
+    "EARLIEST_S", "LATEST_S", "MOST_COUNT", "MOST_GPUS",
     "FieldError", "Gpus", "JobNumber", "JobState", "array_tasks", "checked_duration_s",
     "checked_time_s", "duration_s", "exit_pair", "gpus_of_counts", "gpus_of_tres", "is_step",
     "job_class", "job_number", "job_state", "named_state", "time_s", "whole_number",
 ]  # fmt: skip
-
-# States of job_state in slurm/slurm.h with their names from ``man squeue``, "JOB STATE CODES".
-ENDED_STATES: Final = frozenset(
-    {
-        "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL",
-        "OUT_OF_MEMORY", "PREEMPTED", "RECONFIG_FAIL", "REQUEUED", "REVOKED", "TIMEOUT",
-    }
-)  # fmt: skip
-LIVE_STATES: Final = frozenset(
-    {
-        "COMPLETING", "CONFIGURING", "EXPEDITING", "PENDING", "POWER_UP_NODE", "REQUEUE_FED",
-        "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD", "RUNNING", "SIGNALING", "SPECIAL_EXIT",
-        "STAGE_OUT", "STOPPED", "SUSPENDED", "UPDATE_DB",
-    }
-)  # fmt: skip
 
 EARLIEST_S: Final = 946_684_800  # 2000-01-01: before Slurm existed
 LATEST_S: Final = 4_102_444_800  # 2100-01-01

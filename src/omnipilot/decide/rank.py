@@ -175,6 +175,7 @@ def recommend(
     columns: Columns | None = None,
     top: int | None = None,
     parameters: Callable[[Arm], EngineParameters] | None = None,
+    model_option: str = "",
 ) -> Recommendation:
     """Ranked arms, with an abstention and its fallback where none of them is supported.
 
@@ -192,6 +193,7 @@ def recommend(
         columns: as for :func:`rank`.
         top: arms to tell of; all where None.
         parameters: as for :func:`rank`.
+        model_option: as for :func:`omnipilot.decide.refusal.abstain`.
 
     Returns:
         The recommendation.
@@ -203,7 +205,7 @@ def recommend(
     abstention = None
     if not columns.supported.any():
         demand = demanded_kv_tokens(request.concurrency, request.context_tokens, max_num_seqs)
-        abstention = abstain(list(candidates), demand, request)
+        abstention = abstain(list(candidates), demand, request, model_option=model_option)
     return Recommendation(
         request=request,
         model_version=model_version,

@@ -19,7 +19,11 @@ _PROBE_REQUESTS: Final = 4  # a client, as omnipilot launch --bench takes
 
 
 def abstain(
-    candidates: Sequence[Candidate], demand_tokens: int, request: ServingRequest
+    candidates: Sequence[Candidate],
+    demand_tokens: int,
+    request: ServingRequest,
+    *,
+    model_option: str = "",
 ) -> Abstention | None:
     """Abstention where arms fit but none of them was measured in support.
 
@@ -27,6 +31,7 @@ def abstain(
         candidates: the feasible arms.
         demand_tokens: KV-cache tokens asked for, for the fallback rule.
         request: what is to be served, for the probe.
+        model_option: what names the model on a command line; --model and its id where empty.
 
     Returns:
         None where an arm is supported, or where nothing fits at all (see :func:`nothing_fits`).
@@ -45,11 +50,11 @@ def abstain(
         violations=violations,
         fallback_rule=FALLBACK_RULE,
         fallback=fallback,
-        probe=probe_of(chosen, request) if chosen else "",
+        probe=probe_of(chosen, request, model_option) if chosen else "",
     )
 
 
-def probe_of(candidate: Candidate, request: ServingRequest) -> str:
+def probe_of(candidate: Candidate, request: ServingRequest, model_option: str = "") -> str:
     """The measurement that would bring an arm into what is known, with its time and its command.
 
     One benchmark of the request's own load on the arm itself gives a row on every axis that is out.
@@ -63,7 +68,8 @@ def probe_of(candidate: Candidate, request: ServingRequest) -> str:
     return (
         f"{requests:,} requests of {request.prompt_tokens:,} + {request.output_tokens:,} tokens at "
         f"concurrency {request.concurrency:,} on {arm.label}, about {max(seconds / 60.0, 1.0):.0f} "
-        f"min, bring in what is out ({axes}): omnipilot launch --model {request.model_id} "
+        f"min, bring in what is out ({axes}): omnipilot launch "
+        f"{model_option or f'--model {request.model_id}'} "
         f"--concurrency {request.concurrency} --context {request.context_tokens} "
         f"--arm {arm.key} --bench --stop-after-bench "
         "--submit, then omnipilot fit"

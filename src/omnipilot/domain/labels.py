@@ -11,8 +11,8 @@ from typing import Final
 from omnipilot.domain.frozen import dataclass
 
 __all__ = [
-    "FAILURES", "FAILURE_BY_NAME", "GPU_LABELS", "JOB_LABELS", "PROBE_LABELS", "RECOVERY_LABELS",
-    "STARTUP_LABELS", "TRAINING_LABELS", "WINDOW_LABELS", "Failure", "RowLabel",
+    "FAILURES", "FAILURE_BY_NAME", "FAILURE_LABELS", "GPU_LABELS", "JOB_LABELS", "PROBE_LABELS",
+    "RECOVERY_LABELS", "STARTUP_LABELS", "TRAINING_LABELS", "WINDOW_LABELS", "Failure", "RowLabel",
 ]  # fmt: skip
 
 
@@ -38,6 +38,17 @@ class Failure:
     meaning: str
 
 
+_OF_FAILURES: Final = (
+    RowLabel("kv_needed_gib", "GiB", "KV cache that one request of full length needs (failed)"),
+    RowLabel("kv_available_gib", "GiB", "KV cache that there was room for (failed)"),
+    RowLabel("max_model_len_possible", "tokens", "longest length that would have started (failed)"),
+    RowLabel("allocation_gib", "GiB", "the allocation that failed (failed)"),
+    RowLabel("gpu_free_gib", "GiB", "free memory of the GPU then (failed)"),
+    RowLabel("gpu_total_gib", "GiB", "whole memory of the GPU (failed)"),
+)
+FAILURE_LABELS: Final = frozenset(label.name for label in _OF_FAILURES)
+"""Labels that only the error of a failed start tells."""
+
 STARTUP_LABELS: Final[tuple[RowLabel, ...]] = (
     RowLabel("cold_start_s", "s", "first line of the log until the server is ready"),
     RowLabel("weights_gib", "GiB", "weights on one GPU, the largest of the workers"),
@@ -52,12 +63,7 @@ STARTUP_LABELS: Final[tuple[RowLabel, ...]] = (
     RowLabel("graph_capture_s", "s", "capturing graphs, the slowest worker"),
     RowLabel("graph_capture_gib", "GiB", "memory of captured graphs on one GPU"),
     RowLabel("engine_init_s", "s", "profiling, KV cache and warm-up, after the weights"),
-    RowLabel("kv_needed_gib", "GiB", "KV cache that one request of full length needs (failed)"),
-    RowLabel("kv_available_gib", "GiB", "KV cache that there was room for (failed)"),
-    RowLabel("max_model_len_possible", "tokens", "longest length that would have started (failed)"),
-    RowLabel("allocation_gib", "GiB", "the allocation that failed (failed)"),
-    RowLabel("gpu_free_gib", "GiB", "free memory of the GPU then (failed)"),
-    RowLabel("gpu_total_gib", "GiB", "whole memory of the GPU (failed)"),
+    *_OF_FAILURES,
 )
 
 WINDOW_LABELS: Final[tuple[RowLabel, ...]] = (

@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from omnipilot.domain.rows import Row
     from omnipilot.launch.spec import LaunchSpec
 
-__all__ = ["DONE_NAME", "is_done", "outcome_of", "read_marks", "run_rows"]
+__all__ = ["DONE_NAME", "is_done", "outcome_of", "outcome_words", "read_marks", "run_rows"]
 
 DONE_NAME: Final = "done"
 # Lengths that differ from those asked for by more are another load than the one planned.
 _LENGTH_TOLERANCE_FRAC: Final = 0.1
 _UNFINISHED: Final = "unfinished"
+_NOT_STARTED: Final = "not_started"
 
 
 def is_done(folder: Path) -> bool:
@@ -45,7 +46,9 @@ def outcome_of(folder: Path) -> str:
     """How a run ended, in a word of its script; "" while it has not.
 
     "benchmarked", "served" (until it was told to stop), "bench_failed", "died" (after it was
-    ready), "failed" (never got ready) or "stopped" (before it was ready).
+    ready), "failed" (never got ready), "stopped" (before it was ready), "interrupted" (the script
+    was gone when it was run again) or "not_started" (the engine never ran: a program, module or
+    virtual environment is missing).
     """
     try:
         return (folder / DONE_NAME).read_text(encoding="utf-8", errors="replace").strip()[:40]
@@ -53,8 +56,21 @@ def outcome_of(folder: Path) -> str:
         return ""
 
 
+def outcome_words(outcome: str) -> str:
+    """How a run ended, for a person."""
+    if outcome == _NOT_STARTED:
+        return (
+            "not started, because the engine was not found or what it comes from did not load (the "
+            "script says what); that tells nothing of the arm"
+        )
+    return outcome or "interrupted"
+
+
 def read_marks(folder: Path) -> dict[str, float]:
-    """Moments of a run in Unix seconds, by name; the last where there are several of one name."""
+    """Moments of a run in Unix seconds, by name; the last where there are several of one name.
+
+    Those before the last ``script_start`` are of an earlier run of the script.
+    """
     marks: dict[str, float] = {}
     try:
         lines = (folder / "marks").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -63,9 +79,12 @@ def read_marks(folder: Path) -> dict[str, float]:
     for line in lines:
         name, _, when = line.partition(" ")
         try:
-            marks[name] = float(when)
+            moment = float(when)
         except ValueError:
             continue
+        if name == "script_start":
+            marks.clear()
+        marks[name] = moment
     return marks
 
 
@@ -74,20 +93,23 @@ def run_rows(folder: Path) -> Iterator[Row | Rejection]:
 
     A benchmark gives an inference run with the cold start and the KV peak joined to it; a launch
     that failed gives one with the failure's status and class; the server's start is a row of its
-    own either way, and so is the serving window that /metrics tells of.
+    own either way, and so is the serving window that /metrics tells of. Where the engine never ran
+    there is no row: that is no failure of the arm.
 
     Raises:
         BadInputError: the folder holds no launch.
     """
     spec = read_spec(folder)
-    marks = read_marks(folder)
+    marks, outcome = read_marks(folder), outcome_of(folder)
+    if outcome == _NOT_STARTED:
+        return
     context = _context(spec)
     startups = [*_startups(folder, context)]
     yield from (item for item in startups if isinstance(item, Rejection))
     starts = [item for item in startups if isinstance(item, StartupRun)]
     start = starts[-1] if starts else None
-    if start is None and is_done(folder) and "serve_start" not in marks:
-        # No line of the engine: the image, the module or the environment did not work.
+    if start is None and outcome == "failed" and "server_start" in marks:
+        # The program ran and said nothing that an engine says.
         start = _no_start(spec, context)
         starts = [start]
     version = start.stack.engine_version if start else ""
@@ -95,11 +117,12 @@ def run_rows(folder: Path) -> Iterator[Row | Rejection]:
     yield from starts
     windows = [*_windows(folder, marks, context)]
     yield from windows
-    run = _benchmark(folder, spec, context)
+    # A result without a server that was ready is an earlier run's.
+    run = _benchmark(folder, spec, context) if "serve_start" in marks else None
     if isinstance(run, Rejection):
         yield run
     elif run is None:
-        run = _without_benchmark(spec, context, start, marks, outcome_of(folder))
+        run = _without_benchmark(spec, context, start, marks, outcome)
     if isinstance(run, InferenceRun):
         yield _joined(run, start, windows, marks)
 
@@ -127,9 +150,12 @@ def _startups(folder: Path, context: RunContext) -> Iterator[StartupRun | Reject
     try:
         for item in collect_vllm_log(folder / "server.log", context=asked):
             if isinstance(item, StartupRun) and not item.stack.engine_version:
-                yield replace(item, stack=context.stack)
-            else:
-                yield item
+                item = replace(item, stack=context.stack)  # noqa: PLW2901 - same start
+            if isinstance(item, StartupRun) and item.status == "ok":
+                # How it was stopped later is no part of a start that got ready: the rows that are
+                # read after the benchmark and at the end are the same.
+                item = replace(item, stopped=False)  # noqa: PLW2901 - same start
+            yield item
     except BadInputError:
         return
 

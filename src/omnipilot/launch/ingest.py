@@ -28,13 +28,12 @@ def launches_folder(home: Path) -> Path:
 def find_runs(places: Iterable[Path]) -> Iterator[Path]:
     """Find the run folders that places are or hold, in order of their names.
 
+    The runs that a script left when it was run again have folders in that of the last one.
+
     Raises:
         BadInputError: a place that does not exist, or holds no run.
     """
     for place in places:
-        if (place / SPEC_NAME).is_file():
-            yield place
-            continue
         found = [path.parent for path in sorted(place.rglob(SPEC_NAME))]
         if not found:
             raise BadInputError(f"{place} holds no run of a launch or of a benchmark grid")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from omnipilot.domain.errors import UsageError
 from omnipilot.domain.frozen import dataclass
+from omnipilot.domain.job_states import ENDED_STATES
+from omnipilot.settings import did_you_mean
 from omnipilot.store.dataset import FRESHNESS_CUTOFF_WINDOWS
 from omnipilot.store.prior_sql import LEFT_OUT, prior_script
 
@@ -76,7 +78,7 @@ class LaunchDefinition:
         wait_window_s: the same for queue waits, by their start (PAPER: 7 days).
 
     Raises:
-        UsageError: a negative time or an unknown word.
+        UsageError: a negative time, a state that no job of Slurm ends in, or an unknown word.
     """
 
     outcomes: Mapping[str, Outcome] = field(default_factory=lambda: DEFAULT_OUTCOMES)
@@ -92,6 +94,11 @@ class LaunchDefinition:
                 raise UsageError(f"{name} must be a number of seconds from 0")
         if self.user_cancel not in {"excluded", "failure", "runtime"}:
             raise UsageError("user_cancel must be excluded, failure or runtime")
+        for state in sorted(set(self.outcomes) - ENDED_STATES):
+            raise UsageError(
+                f"Slurm ends no job as '{state}'{did_you_mean(state, ENDED_STATES)}; its states "
+                f"are {', '.join(sorted(ENDED_STATES))}"
+            )
         if unknown := set(self.outcomes.values()) - {"success", "failure", "excluded"}:
             raise UsageError(f"an outcome must be success, failure or excluded, not {unknown}")
 

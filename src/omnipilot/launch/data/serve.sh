@@ -10,7 +10,8 @@ trap : PIPE
 say() { printf '%(%FT%T%z)T omnipilot: %s\n' -1 "$*" 2>/dev/null; }
 mark() { printf '%s %s\n' "$1" "$(date +%s.%N)" >>"$run_dir/marks"; }
 
-outcome=failed
+# Until the engine runs, what goes wrong is of this machine and says nothing of the arm.
+outcome=not_started
 server_pid=''
 bench_pid=''
 scrape_pid=''
@@ -60,15 +61,32 @@ finish() {
   esac
   exit "$code"
 }
+
+# A script that is run again starts clean: what the run before it left stays with its launch in a
+# folder of its own, from which rows that were not taken in yet still are.
+set_aside() {
+  local n=1 name left=()
+  [[ -e $run_dir/marks ]] || return 0
+  [[ -e $run_dir/done ]] || printf 'interrupted\n' >"$run_dir/done" || return 1
+  # The marks go last: as long as they are here, so is an earlier run.
+  for name in "$run_dir"/server.log* "$run_dir"/metrics-*.prom \
+    "$run_dir"/{bench.json,bench.log,port,job,done,taken,marks}; do
+    [[ -e $name ]] && left+=("$name")
+  done
+  while ! mkdir -- "$run_dir/earlier-$n" 2>/dev/null; do ((n++ < 999)) || return 1; done
+  cp -- "$run_dir/launch.json" "$run_dir/earlier-$n/" && mv -- "${left[@]}" "$run_dir/earlier-$n/"
+}
+mkdir -p -- "$run_dir" || exit 1
+set_aside || { say "what is left of an earlier run in $run_dir cannot be set aside"; exit 1; }
+
 trap finish EXIT
-trap '[[ $outcome == failed ]] && outcome=stopped; exit 143' TERM INT HUP
+trap '[[ $outcome == failed || $outcome == not_started ]] && outcome=stopped; exit 143' TERM INT HUP
 
 # Who started this may hold a lock through it: the script's life is the run's, the server's is not.
 lock_fd=${OMNIPILOT_LOCK_FD:-}
 [[ -n $lock_fd ]] || exec {lock_fd}</dev/null
 unset OMNIPILOT_LOCK_FD
 
-mkdir -p -- "$run_dir" || exit 1
 mark script_start
 printf '%s\n' "${SLURM_JOB_ID:-local}" >"$run_dir/job"
 
@@ -88,7 +106,7 @@ if ((${#modules[@]})); then
   set -u
 fi
 if [[ -n $venv ]]; then
-  [[ -x $venv/bin/${engine[0]} ]] || { say "no ${engine[0]} in $venv/bin"; exit 1; }
+  [[ -x $venv/bin/${engine[0]} ]] || { say "${engine[0]} was not found: there is none in $venv/bin"; exit 1; }
   export VIRTUAL_ENV=$venv PATH=$venv/bin:$PATH
 fi
 
@@ -141,6 +159,9 @@ if [[ -n $image ]]; then
   [[ $vendor == nvidia ]] && inside+=(--nv)
   [[ $vendor == amd ]] && inside+=(--rocm)
   inside+=("$image")
+elif ! type -P "${engine[0]}" >/dev/null; then
+  say "${engine[0]} was not found on PATH: name where it is with --venv, --image or --module"
+  exit 1
 fi
 
 # --- a free port -------------------------------------------------------------------------------
@@ -182,6 +203,7 @@ start_server() {
     --host "$host" --port "$port" --served-model-name "$model" "${serve_arguments[@]}" \
     >"$run_dir/server.log" 2>&1 {lock_fd}>&- &
   server_pid=$!
+  outcome=failed
   mark server_start
   say "server $server_pid on port $port, log $run_dir/server.log"
 }
@@ -216,6 +238,16 @@ fi
 if ((health != 0)); then
   say 'the server did not come up; its last lines:'
   tail -n 5 "$run_dir/server.log"
+  if ((health == 1)) && [[ -n $server_pid ]]; then
+    wait "$server_pid"
+    code=$?
+    # 126 and 127 tell that a program cannot be run or found, 255 that the container failed.
+    if ((code == 126 || code == 127)) ||
+      { ((code == 255)) && grep -q '^FATAL:' "$run_dir/server.log"; }; then
+      outcome=not_started
+      say "${engine[0]} was not found, or could not be run: its lines above say why"
+    fi
+  fi
   exit 1
 fi
 mark serve_start
