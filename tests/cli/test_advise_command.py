@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+CONFIG = """{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 2048,
+    "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192,
+    "torch_dtype": "bfloat16"}"""
 REQUEST = (
     "--model", "Qwen/Qwen2.5-7B-Instruct", "--concurrency", "200", "--context", "4096",
 )  # fmt: skip
@@ -162,17 +166,22 @@ class TestAdvise:
         assert err.count("\n") == 1
         assert words in err
 
-    @pytest.mark.parametrize("command", ["advise", "explain", "launch", "probe", "fits"])
-    def test_two_models_are_refused(
-        self, command: str, tmp_path: Path, run: Callable[..., Any]
+    def test_a_config_describes_the_model_that_is_named(
+        self, tmp_path: Path, run: Callable[..., Any]
     ) -> None:
-        (tmp_path / "config.json").write_text("{}")
-        asked = ("--gpu", "h100-80") if command == "fits" else ("--concurrency", 1, "--context", 9)
-        code, out, err = run(
-            command, "--model", "Qwen/Qwen2.5-7B-Instruct", "--model-config", tmp_path, *asked
-        )
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert "--model or --model-config, not both" in err
+        (tmp_path / "config.json").write_text(CONFIG)
+        asked = ("--model-config", tmp_path, "--gpu", "h100-80", "--format", "json")
+        alone = json.loads(run("fits", *asked)[1])
+        code, out, err = run("fits", *asked, "--model", "Qwen/Qwen2.5-7B-Instruct")
+        both = json.loads(out)
+        assert code == 0
+        assert both["weights_gib_per_gpu"] == alone["weights_gib_per_gpu"]
+        assert f"Qwen/Qwen2.5-7B-Instruct is taken to be what {tmp_path} describes" in err
+        answer = run(
+            "advise", "--model", "own/small", "--model-config", tmp_path, "--concurrency", 8,
+            "--context", 1024, "--gpus", "h100-80", "--format", "json", "--no-live",
+        )[1]  # fmt: skip
+        assert json.loads(answer)["request"]["model_id"] == "own/small"
 
     def test_a_request_without_a_model_is_refused(self, run: Callable[..., Any]) -> None:
         code, _, err = run("advise", "--concurrency", 1, "--context", 100)

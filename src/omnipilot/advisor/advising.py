@@ -69,7 +69,7 @@ def advise(advisor: Advisor, question: Question, top: int | None = None) -> Advi
             request, candidates, (*sheet.cannot, *placed.homeless), economics, weights,
             model_version=advisor.model.version, columns=columns, top=top,
             parameters=lambda arm: parameters_of(sheet, arm, request.concurrency),
-            model_option=model_option(question.model_config),
+            model_option=model_option(question.model_config, question.request.model_id),
         )  # fmt: skip
 
     placed = place(outlook, sheet)
@@ -88,7 +88,8 @@ def advise(advisor: Advisor, question: Question, top: int | None = None) -> Advi
         recommendation = replace(
             recommendation, abstention=Abstention(reason, (), FALLBACK_RULE, None)
         )
-    recommendation = with_whole_probe(recommendation, sheet, question.model_config)
+    unnamed = None if question.request.model_id else question.model_config
+    recommendation = with_whole_probe(recommendation, sheet, unnamed)
     return Advice(
         recommendation=recommendation,
         model=model,

@@ -59,9 +59,12 @@ def weights_folder(config: Path) -> Path | None:
     return folder if any(any(folder.glob(pattern)) for pattern in _WEIGHTS) else None
 
 
-def model_option(config: Path | None) -> str:
+def model_option(config: Path | None, model_id: str) -> str:
     """What names a model that is given by its config on a command line; "" for one by its id."""
-    return f"--model-config {shlex.quote(str(config))}" if config is not None else ""
+    if config is None:
+        return ""
+    name = f"--model {shlex.quote(model_id)} " if model_id else ""
+    return f"{name}--model-config {shlex.quote(str(config))}"
 
 
 def with_whole_probe(
@@ -72,7 +75,7 @@ def with_whole_probe(
     Args:
         recommendation: with an abstention or without.
         sheet: the arms.
-        config: that the model is given by, if it is.
+        config: that the model is given by, where it has no id.
     """
     abstention = recommendation.abstention
     if abstention is None or abstention.fallback is None or not abstention.probe:

@@ -237,8 +237,8 @@ def _checkpoint(order: LaunchOrder, model_id: str) -> str:
     config = order.question.model_config
     if order.checkpoint or config is None:
         return order.checkpoint or model_id
-    folder = weights_folder(config)
-    if folder is None:
+    folder = weights_folder(config) or order.question.request.model_id
+    if not folder:
         raise BadInputError(
             f"{config} has no weights beside it that an engine loads: name the model's id or its "
             "folder with --checkpoint"

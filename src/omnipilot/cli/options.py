@@ -115,18 +115,17 @@ model_options = stack(
 
 
 def check_model(model_id: str, model_config: Path | None) -> None:
-    """Refuse no model and two: a config names its own.
+    """Refuse no model; where both are given the config describes what the id names: say so.
 
     Raises:
         click.UsageError: saying which option to give.
     """
+    from omnipilot.cli.output import progress  # noqa: PLC0415 - keeps --help quick
+
     if not model_id and model_config is None:
         raise click.UsageError("say which model: --model ID, or --model-config PATH")
     if model_id and model_config is not None:
-        raise click.UsageError(
-            "give --model or --model-config, not both: a config is known by name where it is in "
-            "HOME/models/OWNER/NAME/config.json"
-        )
+        progress(f"{model_id} is taken to be what {model_config} describes")
 
 
 live_options = stack(
