@@ -81,6 +81,15 @@ def test_a_named_kind_that_the_cluster_lacks_cannot_start(advisor: Advisor, tmp_
     assert advice.recommendation.ranked[0].arm.gpu_kind == "h100-80"
 
 
+def test_nodes_larger_than_the_site_says_take_wider_arms(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "settings.toml").write_text("[gpus_per_node]\nh100-80 = 2\n", encoding="utf-8")
+    advisor = Advisor(home, model=StandInModel())
+    ranked = advisor.advise(ask(advisor, tmp_path, STATE, gpus=("h100",))).recommendation.ranked
+    assert {r.arm.tensor_parallel for r in ranked} == {1, 2, 4}
+
+
 def test_where_the_cluster_can_take_nothing_it_is_said(advisor: Advisor, tmp_path: Path) -> None:
     state = replace(STATE, nodes=(nodes("h100", ("IDLE", "DRAIN")),))
     advice = advisor.advise(ask(advisor, tmp_path, state))

@@ -92,10 +92,6 @@ class Outlook:
         view = self._now.view
         return tuple(dict.fromkeys(k for g in view.gpus for k in g.kinds)) if view else ()
 
-    def gpus_per_node(self, kind: str) -> int:
-        """GPUs of the largest node of a kind; 0 where the cluster has none or is not known."""
-        return self._now.view.most_in_a_node(kind) if self._now.view else 0
-
     def of(self, arm: Arm, fit: FitVerdict, memory_gib: float) -> ArmOutlook | NoPlace:
         """The outlook of one arm that fits."""
         kind, n = arm.gpu_kind, arm.tensor_parallel
