@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +12,7 @@ from omnipilot.decide.launch_chance import LaunchChance, LaunchOdds
 from omnipilot.decide.placement import NoPlace, places_for
 from omnipilot.decide.priors import LaunchCounts
 from omnipilot.decide.queue_plan import PlannedQueue
-from omnipilot.decide.waits import WaitEstimate, WaitEvidence, estimate_wait
+from omnipilot.decide.waits import AT_ONCE_S, WaitEstimate, WaitEvidence, estimate_wait
 from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ _FOR_GOOD: Final = ("invalid", "not permitted", "not allowed", "denied", "not av
 class ArmOutlook:
     """What is to be expected of a launch of one arm.
 
-    ``place`` is None where the cluster's state is not known.
+    ``place`` is None where the cluster's state is not known. Its ``free_now`` says that the launch
+    is planned to start at once: what jobs in line are planned on is free only for who ends before.
     """
 
     place: Place | None
@@ -119,7 +121,7 @@ class Outlook:
             why = start.refusal if start else ""
             return NoPlace("refused", f"Slurm refuses {places[0].partition}: {why}")
         sure = [p for p in allowed if not p.preemptible] or allowed
-        return min(((p, self._wait(p)) for p in sure), key=lambda pair: pair[1].expected_h)
+        return min(map(self._awaited, sure), key=lambda pair: pair[1].expected_h)
 
     def ask(self, outlooks: Iterable[ArmOutlook]) -> bool:
         """Ask Slurm when the given arms would start, those that are not free now.
@@ -197,17 +199,29 @@ class Outlook:
             return False
         return any(words in start.refusal.lower() for words in _FOR_GOOD)
 
-    def _wait(self, place: Place) -> WaitEstimate:
-        digest = self._now.digest
+    def _awaited(self, place: Place) -> tuple[Place, WaitEstimate]:
+        """A place with whether it is free for a job of this length, and the wait there."""
+        planned_s, first_s = self._planned(place)
         start = self._start(place)
-        planned_s = first_s = 0.0
-        if not place.free_now:
-            plan = self._plan(place).start(place.n_gpus, self.limit_s)
-            # Free GPUs that are scattered over nodes serve no job: one has to end first.
-            next_s = min((end_s for end_s, _ in place.pool.running), default=0.0)
-            planned_s, first_s = plan.behind_all_s or next_s, plan.first_in_line_s or next_s
+        free = place.free_now
         if start is not None and start.start_s is not None:
-            planned_s = max(start.start_s - self._now.now_s, 0.0)
+            free, planned_s = True, max(start.start_s - self._now.now_s, 0.0)
+        wait = self._wait(place, planned_s, first_s)
+        return replace(place, free_now=free and planned_s <= AT_ONCE_S), wait
+
+    def _planned(self, place: Place) -> tuple[float, float]:
+        """The own plan: seconds behind all who wait, and as if first in line."""
+        if place.free_now and not place.pool.waiting:
+            return 0.0, 0.0
+        plan = self._plan(place).start(place.n_gpus, self.limit_s)
+        if place.free_now:
+            return plan.behind_all_s, plan.first_in_line_s
+        # Free GPUs that are scattered over nodes serve no job: one has to end first.
+        next_s = min((end_s for end_s, _ in place.pool.running), default=0.0)
+        return plan.behind_all_s or next_s, plan.first_in_line_s or next_s
+
+    def _wait(self, place: Place, planned_s: float, first_s: float) -> WaitEstimate:
+        digest = self._now.digest
         if not math.isfinite(planned_s):
             # Somebody holds the GPUs and the queue does not tell until when.
             return self._from_history(self._kinds(place.gpu), place.n_gpus, _BUSY_H)

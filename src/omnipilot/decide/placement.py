@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -10,10 +11,10 @@ from omnipilot.decide.queue_plan import DEFAULT_LIMIT_S, PoolNow
 from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from omnipilot.decide.shield import Shield
-    from omnipilot.domain.cluster import ClusterState, Partition, Reservation
+    from omnipilot.domain.cluster import ClusterState, Partition
 
 __all__ = ["ClusterView", "NoPlace", "NodeGpus", "Place", "places_for"]
 
@@ -42,10 +43,10 @@ class NodeGpus:
 
 
 class _Queue(NamedTuple):
-    """(Seconds left, GPUs) of jobs that run; (GPUs, limit) of those that wait, in their order."""
+    """(Seconds left, GPUs) of jobs that run; (GPUs, limit, nodes) of those that wait, in order."""
 
     running: list[tuple[float, int]]
-    waiting: list[tuple[int, float]]
+    waiting: list[tuple[int, float, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,10 @@ class ClusterView:
     )
 
     def queue(self, partition: str, gpu: str, sharing: frozenset[str]) -> _Queue:
-        """Who holds GPUs of a kind in any partition of ``sharing``, and who waits in this one."""
+        """Who holds GPUs of a kind in any partition of ``sharing``, and who is in line there.
+
+        Jobs that wait in a partition of a lower tier come after those of this one.
+        """
         key = (partition, gpu, sharing)
         if key not in self._queues:
             self._queues[key] = _queue(self, *key)
@@ -196,9 +200,8 @@ def _place(
         and (verdict := view.shield.of(g.node)).level in {"penalised", "excluded"}
         and g not in best
     }  # fmt: skip
-    usable = [
-        g for g in best if not _reserved(g.node, view.state.reservations, view.now_s, limit_s)
-    ]
+    rooms_s = {g.node: _room_s(g.node, view) for g in best}
+    usable = [g for g in best if rooms_s[g.node] >= limit_s]
     partition = view.partition(name)
     return Place(
         partition=name,
@@ -209,17 +212,20 @@ def _place(
         avoid=avoid,
         success_factor=factor,
         health=health[best[0].node].reason if factor < 1.0 else "",
-        pool=_pool(view, name, best, usable),
+        pool=_pool(view, name, best, usable, rooms_s),
         preemptible=_preemptible(view, partition, best),
         is_default=partition is not None and partition.is_default,
     )
 
 
-def _reserved(node: str, reservations: Iterable[Reservation], now_s: float, limit_s: float) -> bool:
-    """Whether a reservation of the node begins before a job that starts now would end."""
-    return any(
-        node in r.nodes and r.start_s < now_s + limit_s and r.end_s > now_s for r in reservations
+def _room_s(node: str, view: ClusterView) -> float:
+    """How long a job that starts now can run before a reservation of the node begins."""
+    starts = (
+        r.start_s - view.now_s
+        for r in view.state.reservations
+        if r.end_s > view.now_s and node in r.nodes
     )
+    return min(starts, default=math.inf)
 
 
 def _preemptible(view: ClusterView, partition: Partition | None, nodes: Sequence[NodeGpus]) -> bool:
@@ -234,29 +240,49 @@ def _preemptible(view: ClusterView, partition: Partition | None, nodes: Sequence
 
 
 def _pool(
-    view: ClusterView, name: str, nodes: Sequence[NodeGpus], usable: Sequence[NodeGpus]
+    view: ClusterView,
+    name: str,
+    nodes: Sequence[NodeGpus],
+    usable: Sequence[NodeGpus],
+    rooms_s: Mapping[str, float],
 ) -> PoolNow:
     queue = view.queue(name, nodes[0].gpu, frozenset(p for g in nodes for p in g.partitions))
+    # Those who would run into a reservation everywhere wait for its end and keep nobody out.
+    room_s = max((rooms_s[g.node] for g in usable), default=math.inf)
+    waiting = [job for job in queue.waiting if job[1] <= room_s]
+    free = sorted((g.free for g in usable), reverse=True)
+    scattered = (
+        place
+        for place, (n_gpus, _, n_nodes) in enumerate(waiting)
+        if len(free) < n_nodes or free[n_nodes - 1] < -(-n_gpus // n_nodes)
+    )
     return PoolNow(
         total=sum(g.total for g in nodes),
-        free=sum(g.free for g in usable),
+        free=sum(free),
         running=queue.running,
-        waiting=queue.waiting,
+        waiting=[(n_gpus, job_s) for n_gpus, job_s, _ in waiting],
+        scattered=frozenset(scattered),
     )
 
 
 def _queue(view: ClusterView, name: str, gpu: str, sharing: frozenset[str]) -> _Queue:
     running, waiting = [], []
+    tiers = {p.name: p.priority_tier for p in view.state.partitions}
+    least = tiers.get(name, 1)
     for job in view.state.jobs:
         if (job.gpu and gpu and job.gpu != gpu) or sharing.isdisjoint(job.partitions):
             continue
         if job.running:
             left_s = job.end_s - view.now_s if job.end_s else DEFAULT_LIMIT_S
             running.append((max(left_s, 0.0), job.n_gpus))
-        elif job.competes and name in job.partitions:
+        elif job.competes:
+            tier = max(tiers.get(p, 1) for p in sharing.intersection(job.partitions))
+            if tier < least:
+                continue
             limit_s = float(job.time_limit_s or DEFAULT_LIMIT_S)
-            waiting += [(-job.priority, job.submit_s, job.n_gpus, limit_s)] * min(job.n_tasks, 100)
-    return _Queue(running, [(n, limit_s) for _, _, n, limit_s in sorted(waiting)])
+            turn = (-tier, -job.priority, job.submit_s)
+            waiting += [(turn, job.n_gpus, limit_s, job.n_nodes)] * min(job.n_tasks, 100)
+    return _Queue(running, [(n, limit_s, nodes) for _, n, limit_s, nodes in sorted(waiting)])
 
 
 def _count(nodes: Sequence[NodeGpus], kind: str) -> str:
