@@ -13,10 +13,10 @@ import pytest
 from stand_in import StandInModel
 
 from omnipilot.advisor import Advisor, Question
-from omnipilot.advisor.cluster_gpus import GpuNaming, name_gpus
 from omnipilot.advisor.digest import DIGEST_NAME, read_digest, refresh_digest
 from omnipilot.advisor.doctor import Surroundings, examine
 from omnipilot.catalog import Catalog
+from omnipilot.decide.cluster_gpus import GpuNaming, name_gpus
 from omnipilot.domain import ClusterJob, GpuSnapshot, ServingRequest, StartupRun
 from omnipilot.domain.cluster import ClusterNode, ClusterState, GpuCount, Partition, QueuedJob
 from omnipilot.settings import Settings

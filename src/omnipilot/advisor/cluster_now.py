@@ -7,8 +7,8 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from omnipilot.advisor.cluster_gpus import GpuNaming, name_gpus
 from omnipilot.advisor.digest import Digest, read_digest
+from omnipilot.decide.cluster_gpus import GpuNaming, name_gpus
 from omnipilot.decide.placement import ClusterView
 from omnipilot.domain import ToolError
 from omnipilot.domain.frozen import dataclass

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
     from omnipilot.advisor.cluster_now import ClusterNow
-    from omnipilot.decide.placement import ClusterView, Place
+    from omnipilot.decide.placement import Place
     from omnipilot.decide.priors import LaunchPrior
     from omnipilot.domain import Arm, FitVerdict, ServingRequest
     from omnipilot.domain.cluster import StartEstimate
@@ -80,12 +80,20 @@ class Outlook:
         now: the cluster.
         request: what is to be served.
         default_success: chance of a launch without any on record.
+        limit_s: how long the job may run; None takes the request's hours and a margin.
     """
 
-    def __init__(self, now: ClusterNow, request: ServingRequest, default_success: float) -> None:
+    def __init__(
+        self,
+        now: ClusterNow,
+        request: ServingRequest,
+        default_success: float,
+        *,
+        limit_s: float | None = None,
+    ) -> None:
         self._now = now
         self._default_success = default_success
-        self.limit_s = request.duration_h * 3600.0 + _MARGIN_S
+        self.limit_s = request.duration_h * 3600.0 + _MARGIN_S if limit_s is None else limit_s
         self._plans: dict[tuple[str, str, int, int], PlannedQueue] = {}
         self._homes: dict[tuple[str, int], tuple[Place, WaitEstimate] | NoPlace] = {}
 
@@ -102,23 +110,28 @@ class Outlook:
             return ArmOutlook(None, wait, self._chance(arm, fit, memory_gib, 1.0))
         home = self._homes.get((kind, n))
         if home is None:
-            home = self._homes[kind, n] = self._home(self._now.view, kind, n)
+            home = self._homes[kind, n] = self.home(kind, n)
         if isinstance(home, NoPlace):
             return home
         place, wait = home
         return ArmOutlook(place, wait, self._chance(arm, fit, memory_gib, place.success_factor))
 
-    def _home(
-        self, view: ClusterView, kind: str, n_gpus: int
+    def home(
+        self, kind: str, n_gpus: int, partition: str = ""
     ) -> tuple[Place, WaitEstimate] | NoPlace:
-        """The partition for a number of GPUs, and the wait there."""
-        places = places_for(view, kind, n_gpus, self.limit_s)
+        """The partition for a number of GPUs, and the wait there; the named one where one is.
+
+        Raises:
+            ValueError: the cluster's state is not known.
+        """
+        if self._now.view is None:
+            raise ValueError("no place without the cluster's state")
+        places = places_for(self._now.view, kind, n_gpus, self.limit_s, partition)
         if isinstance(places, NoPlace):
             return places
-        allowed = [p for p in places if not self._refused(p)]
+        allowed = [p for p in places if not self._refusal(p)]
         if not allowed:
-            start = self._start(places[0])
-            why = start.refusal if start else ""
+            why = self._refusal(places[0])
             return NoPlace("refused", f"Slurm refuses {places[0].partition}: {why}")
         sure = [p for p in allowed if not p.preemptible] or allowed
         return min(map(self._awaited, sure), key=lambda pair: pair[1].expected_h)
@@ -193,11 +206,11 @@ class Outlook:
         key = (place.partition, place.gpu, place.n_gpus, self.limit_s)
         return self._now.starts.get(key)
 
-    def _refused(self, place: Place) -> bool:
-        start = self._start(place)
-        if start is None or start.start_s is not None:
-            return False
-        return any(words in start.refusal.lower() for words in _FOR_GOOD)
+    def _refusal(self, place: Place) -> str:
+        """Slurm's words where it refuses the place for good, however long the job is."""
+        shape = (place.partition, place.gpu, place.n_gpus)
+        said = (s.refusal for key, s in self._now.starts.items() if key[:3] == shape)
+        return next((r for r in said if any(words in r.lower() for words in _FOR_GOOD)), "")
 
     def _awaited(self, place: Place) -> tuple[Place, WaitEstimate]:
         """A place with whether it is free for a job of this length, and the wait there."""

@@ -11,12 +11,12 @@ from omnipilot.decide.queue_plan import DEFAULT_LIMIT_S, PoolNow
 from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from omnipilot.decide.shield import Shield
-    from omnipilot.domain.cluster import ClusterState, Partition
+    from omnipilot.domain.cluster import ClusterNode, ClusterState, Partition
 
-__all__ = ["ClusterView", "NoPlace", "NodeGpus", "Place", "places_for"]
+__all__ = ["ClusterView", "NoPlace", "NodeGpus", "Place", "lookalikes", "places_for"]
 
 _MOST_NAMED: Final = 4
 
@@ -107,6 +107,11 @@ class Place:
     preemptible: bool
     is_default: bool = False
 
+    @property
+    def gres(self) -> str:
+        """What --gres says for its GPUs."""
+        return f"gpu:{self.gpu}:{self.n_gpus}" if self.gpu else f"gpu:{self.n_gpus}"
+
 
 @dataclass(frozen=True, slots=True)
 class NoPlace:
@@ -117,7 +122,7 @@ class NoPlace:
 
 
 def places_for(
-    view: ClusterView, kind: str, n_gpus: int, limit_s: float
+    view: ClusterView, kind: str, n_gpus: int, limit_s: float, partition: str = ""
 ) -> tuple[Place, ...] | NoPlace:
     """Partitions that can take an arm, the ones that others cannot preempt first.
 
@@ -126,34 +131,67 @@ def places_for(
         kind: GPU kind of the catalogue.
         n_gpus: GPUs of one node.
         limit_s: how long the job may run.
+        partition: the only one to look at, "" for all.
 
     Returns:
         At least one place, or why there is none.
     """
-    mine = [g for g in view.gpus if kind in g.kinds]
+    what = f"{kind} in partition {partition}" if partition else kind
+    there = [g for g in view.gpus if not partition or partition in g.partitions]
+    mine = [g for g in there if kind in g.kinds]
     if not mine:
-        return NoPlace("not_on_cluster", f"this cluster has no {kind}: --no-live leaves it aside")
+        return NoPlace("not_on_cluster", f"this cluster has no {what}: --no-live leaves it aside")
     large = [g for g in mine if g.total >= n_gpus]
     if not large:
         most = max(g.total for g in mine)
-        return NoPlace("too_few_gpus_in_node", f"a node of this cluster has at most {most} {kind}")
+        return NoPlace("too_few_gpus_in_node", f"a node of this cluster has at most {most} {what}")
     open_nodes = [g for g in large if not g.closed]
     if not open_nodes:
-        return NoPlace("no_usable_node", f"{_count(large, kind)}: {_closed_words(large)}")
+        return NoPlace("no_usable_node", f"{_count(large, what)}: {_closed_words(large)}")
     sound = [g for g in open_nodes if view.shield.of(g.node).level != "excluded"]
     if not sound:
         faults = "; ".join(
             f"{g.node}: {view.shield.of(g.node).reason}" for g in open_nodes[:_MOST_NAMED]
         )
-        return NoPlace("unhealthy_nodes", f"{_count(open_nodes, kind)} with faults: {faults}")
+        return NoPlace("unhealthy_nodes", f"{_count(open_nodes, what)} with faults: {faults}")
     found = _places(view, sound, large, n_gpus, limit_s)
+    found = [place for place in found if partition in ("", place.partition)]
     if not found:
-        names = ", ".join(sorted({p for g in sound for p in g.partitions})) or "none"
+        names = partition or ", ".join(sorted({p for g in sound for p in g.partitions})) or "none"
         return NoPlace(
             "no_partition",
             f"no partition with {kind} is up and allows {limit_s / 3600.0:.1f} h ({names})",
         )
     return tuple(found)
+
+
+def lookalikes(
+    nodes: Iterable[ClusterNode], gpus: Iterable[NodeGpus], kind: str, word: str, partition: str
+) -> tuple[str, ...]:
+    """Nodes that a request by the scheduler's word may be given, and that lack the kind meant.
+
+    One word may stand for several kinds (``a100`` of 40 and of 80 GB), and a request without a type
+    for all of them. Closed nodes count, since they may come back while the job waits.
+
+    Args:
+        nodes: of the cluster.
+        gpus: their GPUs as far as the catalogue knows them.
+        kind: GPU kind of the catalogue.
+        word: the GPU type asked for, "" for none.
+        partition: of the request, "" where it is not known.
+
+    Returns:
+        Their names; none where no node with the word has the kind, for then the word says more.
+    """
+    right = {g.node for g in gpus if kind in g.kinds}
+    found = [
+        node.name
+        for node in nodes
+        if (not partition or partition in node.partitions)
+        and any(gpu.total and (not word or gpu.kind == word) for gpu in node.gpus)
+    ]
+    others = dict.fromkeys(name for name in found if name not in right)
+    return tuple(others) if len(others) < len(set(found)) else ()
 
 
 def _places(
