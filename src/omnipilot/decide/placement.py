@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from omnipilot.decide.queue_plan import DEFAULT_LIMIT_S, PoolNow
+from omnipilot.decide.queue_plan import DEFAULT_LIMIT_S, MOST_WAITING, PoolNow
 from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -43,10 +43,11 @@ class NodeGpus:
 
 
 class _Queue(NamedTuple):
-    """(Seconds left, GPUs) of jobs that run; (GPUs, limit, nodes) of those that wait, in order."""
+    """(Seconds left, GPUs) of jobs that run; (GPUs, limit) and nodes of those in line, in order."""
 
     running: list[tuple[float, int]]
-    waiting: list[tuple[int, float, int]]
+    waiting: list[tuple[int, float]]
+    n_nodes: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,18 +288,21 @@ def _pool(
     queue = view.queue(name, nodes[0].gpu, frozenset(p for g in nodes for p in g.partitions))
     # Those who would run into a reservation everywhere wait for its end and keep nobody out.
     room_s = max((rooms_s[g.node] for g in usable), default=math.inf)
-    waiting = [job for job in queue.waiting if job[1] <= room_s]
+    waiting, n_nodes = queue.waiting, queue.n_nodes
+    if room_s < math.inf:
+        n_nodes = [n for n, (_, job_s) in zip(n_nodes, waiting, strict=True) if job_s <= room_s]
+        waiting = [job for job in waiting if job[1] <= room_s]
     free = sorted((g.free for g in usable), reverse=True)
     scattered = (
         place
-        for place, (n_gpus, _, n_nodes) in enumerate(waiting)
-        if len(free) < n_nodes or free[n_nodes - 1] < -(-n_gpus // n_nodes)
+        for place, ((wanted, _), n) in enumerate(zip(waiting[:MOST_WAITING], n_nodes, strict=False))
+        if len(free) < n or free[n - 1] < -(-wanted // n)
     )
     return PoolNow(
         total=sum(g.total for g in nodes),
         free=sum(free),
         running=queue.running,
-        waiting=[(n_gpus, job_s) for n_gpus, job_s, _ in waiting],
+        waiting=waiting,
         scattered=frozenset(scattered),
     )
 
@@ -320,7 +324,8 @@ def _queue(view: ClusterView, name: str, gpu: str, sharing: frozenset[str]) -> _
             limit_s = float(job.time_limit_s or DEFAULT_LIMIT_S)
             turn = (-tier, -job.priority, job.submit_s)
             waiting += [(turn, job.n_gpus, limit_s, job.n_nodes)] * min(job.n_tasks, 100)
-    return _Queue(running, [(n, limit_s, nodes) for _, n, limit_s, nodes in sorted(waiting)])
+    waiting.sort()
+    return _Queue(running, [(n, s) for _, n, s, _ in waiting], [nodes for *_, nodes in waiting])
 
 
 def _count(nodes: Sequence[NodeGpus], kind: str) -> str:

@@ -17,7 +17,7 @@ from omnipilot.domain.frozen import dataclass
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["DEFAULT_LIMIT_S", "PlannedQueue", "PoolNow", "QueuePlan", "plan_start"]
+__all__ = ["DEFAULT_LIMIT_S", "MOST_WAITING", "PlannedQueue", "PoolNow", "QueuePlan", "plan_start"]
 
 DEFAULT_LIMIT_S: Final = 86_400.0  # of a job without a time limit
 MOST_WAITING: Final = 200  # as bf_max_job_test bounds Slurm's own plan
