@@ -6,17 +6,17 @@ import json
 import os
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 from stand_in import StandInModel
 
 from omnipilot.advisor import Advisor, Question
-from omnipilot.advisor.cluster_gpus import GpuNaming, name_gpus
 from omnipilot.advisor.digest import DIGEST_NAME, read_digest, refresh_digest
 from omnipilot.advisor.doctor import Surroundings, examine
 from omnipilot.catalog import Catalog
+from omnipilot.decide.cluster_gpus import GpuNaming, name_gpus
 from omnipilot.domain import ClusterJob, GpuSnapshot, ServingRequest, StartupRun
 from omnipilot.domain.cluster import ClusterNode, ClusterState, GpuCount, Partition, QueuedJob
 from omnipilot.settings import Settings
@@ -81,6 +81,15 @@ def test_a_named_kind_that_the_cluster_lacks_cannot_start(advisor: Advisor, tmp_
     assert advice.recommendation.ranked[0].arm.gpu_kind == "h100-80"
 
 
+def test_nodes_larger_than_the_site_says_take_wider_arms(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "settings.toml").write_text("[gpus_per_node]\nh100-80 = 2\n", encoding="utf-8")
+    advisor = Advisor(home, model=StandInModel())
+    ranked = advisor.advise(ask(advisor, tmp_path, STATE, gpus=("h100",))).recommendation.ranked
+    assert {r.arm.tensor_parallel for r in ranked} == {1, 2, 4}
+
+
 def test_where_the_cluster_can_take_nothing_it_is_said(advisor: Advisor, tmp_path: Path) -> None:
     state = replace(STATE, nodes=(nodes("h100", ("IDLE", "DRAIN")),))
     advice = advisor.advise(ask(advisor, tmp_path, state))
@@ -106,6 +115,60 @@ def test_a_line_of_jobs_moves_the_advice_to_another_kind(advisor: Advisor, tmp_p
     assert waits[first] == pytest.approx(240.0, abs=1.0)
     costs = {r.arm.gpu_kind: r.utility.queue_usd for r in advice.recommendation.ranked}
     assert costs[first] > 200.0
+
+
+# One node is held for half an hour more; the other is idle, and Slurm has planned it.
+HALF = ClusterState(
+    NOW_S,
+    (
+        ClusterNode("n1", ("ALLOCATED",), ("gpu",), (GpuCount("h100", 8, 8),)),
+        ClusterNode("n2", ("IDLE", "PLANNED"), ("gpu",), (GpuCount("h100", 8),)),
+    ),
+    (Partition("gpu", is_default=True), Partition("other")),
+    jobs=(
+        QueuedJob(
+            ("gpu",), "h100", 8, running=True, end_s=int(NOW_S + 1800), time_limit_s=5400
+        ),
+    ),
+)  # fmt: skip
+BOTH_NODES = QueuedJob(
+    ("gpu",), "h100", 16, running=False, n_nodes=2, time_limit_s=2 * DAY_S, priority=9
+)
+
+
+def outlook_of(
+    advisor: Advisor, tmp_path: Path, state: ClusterState, hours: float
+) -> tuple[bool, float]:
+    """Whether GPUs are free now, and the median wait (h), for a single H100 of HALF."""
+    question = ask(advisor, tmp_path, state, gpus=("h100",), precisions=("bf16",))
+    question = replace(question, request=replace(question.request, duration_h=hours))
+    report = advisor.advise(question).cluster
+    assert report is not None
+    found = next(o for arm, o in report.arms.items() if arm.tensor_parallel == 1)
+    assert found.place is not None
+    return found.place.free_now, found.wait.median_h
+
+
+def test_what_is_planned_for_jobs_in_line_is_free_only_for_who_ends_before(
+    advisor: Advisor, tmp_path: Path
+) -> None:
+    state = replace(HALF, jobs=(*HALF.jobs, BOTH_NODES))
+    assert outlook_of(advisor, tmp_path, state, hours=0.2) == (True, 0.0)
+    free_now, wait_h = outlook_of(advisor, tmp_path, state, hours=24.0)
+    # Half of the plan: the two days of the job in line after the half hour of the one that runs.
+    assert not free_now
+    assert wait_h == pytest.approx(24.25)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"partitions": ("other",)}, {"competes": False}, {"gpu": "a100"}, {"n_gpus": 32}],
+)
+def test_who_waits_for_something_else_leaves_free_gpus_free(
+    advisor: Advisor, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    state = replace(HALF, jobs=(*HALF.jobs, replace(BOTH_NODES, **changes)))
+    assert outlook_of(advisor, tmp_path, state, hours=24.0) == (True, 0.0)
 
 
 def test_gpus_that_no_kind_answers_to_leave_the_cluster_aside(
@@ -195,6 +258,29 @@ class TestAsking:
         waits = {o.wait.median_h for o in advice.cluster.arms.values()}
         # Half of the two hours, as is assumed without a history.
         assert waits == {1.0}
+
+    @pytest.mark.parametrize(("after_s", "free_now", "wait_h"), [(10, True, 0.0), (7200, False, 1)])
+    def test_slurm_is_asked_about_free_gpus_that_somebody_is_in_line_for(
+        self,
+        advisor: Advisor,
+        put: Callable[[str, str], None],
+        after_s: int,
+        wait_h: float,
+        *,
+        free_now: bool,
+    ) -> None:
+        node = {"name": "n1", "state": ["IDLE", "PLANNED"], "partitions": ["first"],
+                "gres": "gpu:h100:8", "gres_used": "gpu:h100:0"}  # fmt: skip
+        job = {"job_state": ["PENDING"], "partition": "first", "state_reason": "Priority",
+               "tres_req_str": "gres/gpu:h100=8", "time_limit": 9999}  # fmt: skip
+        put("sinfo", f"echo '{json.dumps({'nodes': [node]})}'")
+        put("squeue", f"echo '{json.dumps({'jobs': [job]})}'")
+        put("sbatch", f"echo 'sbatch: Job 9 to start at {NOW_S + after_s:.0f} using 1' >&2")
+        report = advisor.advise(self.live()).cluster
+        assert report is not None
+        found = [o for arm, o in report.arms.items() if arm.tensor_parallel == 1]
+        assert {o.place.free_now for o in found if o.place} == {free_now}
+        assert {o.wait.median_h for o in found} == {wait_h}
 
     def test_the_start_is_asked_for_in_the_time_that_the_state_left(
         self,

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import pytest
 from voi_builders import brute_force_usd
@@ -18,10 +19,12 @@ from omnipilot.decide.gate import GateSettings
 from omnipilot.decide.probes import load_menu
 from omnipilot.decide.voi import Belief, gains_usd, value_usd
 from omnipilot.domain import BadInputError, InferenceRun, ServingRequest, StackFingerprint
+from omnipilot.domain.cluster import ClusterNode, ClusterState, GpuCount, Partition
 from omnipilot.launch.spec import Software
 from omnipilot.store import Store, import_items
 
 if TYPE_CHECKING:
+    from omnipilot.decide.probes import Expense
     from omnipilot.domain import RankedArm
 
 QWEN_7B, QWEN_32B = "Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-32B-Instruct"
@@ -116,6 +119,24 @@ def test_the_value_grows_with_the_hours_and_short_services_are_not_worth_a_probe
     gains = [probe(advisor(), ask(hours=h)).plan.gain_usd for h in (0.01, 1.0, 24.0)]
     assert gains[0] == 0.0
     assert gains[1] < gains[2]
+
+
+def test_a_probe_s_node_hours_are_those_of_the_cluster_s_own_nodes(tmp_path: Path) -> None:
+    def of_two(total: int) -> Expense:
+        node = ClusterNode("n1", ("IDLE",), ("gpu",), (GpuCount("h100", total),))
+        path = tmp_path / f"{total}.json"
+        path.write_bytes(msgspec.json.encode(ClusterState(1e9, (node,), (Partition("gpu"),))))
+        report = probe(advisor(), ask(gpus=("h100",), state_file=path, now_s=1e9))
+        ranked = report.advice.recommendation.ranked
+        return next(
+            o.expense
+            for o in report.situation.options
+            if (ranked[o.arm].arm.tensor_parallel, ranked[o.arm].arm.precision) == (2, "bf16")
+        )
+
+    small, large = of_two(4), of_two(8)
+    assert small.node_h == pytest.approx(2 * large.node_h)
+    assert small.cost_usd == pytest.approx(large.cost_usd)
 
 
 def test_answers_repeat_bit_for_bit() -> None:

@@ -96,6 +96,20 @@ class TestNodes:
         with pytest.raises(ToolError, match="JSON"):
             read_nodes_json(data)
 
+    def test_gpus_in_use_without_a_type_are_counted_under_any_of_its_spellings(self) -> None:
+        for used in ("gpu:(null):6(IDX:0-5)", "gpu:6(IDX:0-5)"):
+            assert gres_gpus(used) == {"": 6}
+            data = {"nodes": [{"name": "n1", "gres": "gpu:8(S:0-1)", "gres_used": used}]}
+            (node,) = read_nodes_json(json.dumps(data).encode()).nodes
+            cells = (
+                ("n1", 128), ("p", 128), ("up", 12), ("infinite", 24), ("mixed", 128),
+                ("gpu:8(S:0-1)", 512), (used, 512), ("h100", 512), ("none", 256),
+            )  # fmt: skip
+            text = "".join(f"{cell:<{width}}" for cell, width in cells)
+            (same,) = read_nodes_text(text.encode()).nodes
+            assert node.gpus == same.gpus == (GpuCount("", 8, 6),)
+        assert gres_gpus("gpu:(null):2(IDX:0-1),gpu:a100:1(IDX:2)") == {"": 2, "a100": 1}
+
     def test_mig_slices_are_told_from_whole_gpus(self) -> None:
         counts = gres_gpus("gpu:a100:2(S:0),gpu:a100_1g.5gb:7(S:1),shard:8,gpu:4,(null)")
         assert counts == {"a100": 2, "a100_1g.5gb": 7, "": 4}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from omnipilot.decide.launch_chance import LaunchOdds, fit_confidence
 from omnipilot.decide.placement import ClusterView, NodeGpus, NoPlace, Place, places_for
 from omnipilot.decide.priors import LaunchCounts
+from omnipilot.decide.queue_plan import plan_start
 from omnipilot.decide.shield import LEVELS, Shield, build_shield
 from omnipilot.domain import Arm, FitVerdict, GpuHealth
 from omnipilot.domain.cluster import ClusterState, Partition, QueuedJob, Reservation
@@ -143,6 +144,42 @@ class TestPlaces:
         pool = place(places_for(view([node("n1", 2)], jobs=jobs), KIND, 1, H)).pool
         assert pool.waiting == [(3, 3600.0), (1, 3600.0)]
         assert pool.running == [(60.0, 2)]
+
+    @pytest.mark.parametrize(("tier", "waits"), [(1, 1), (9, 1), (0, 0)])
+    def test_who_waits_in_a_partition_of_the_same_nodes_is_in_line_unless_of_a_lower_tier(
+        self, tier: int, waits: int
+    ) -> None:
+        job = QueuedJob(("other",), "h100", 4, running=False, time_limit_s=3600)
+        cluster = view(
+            [node("n1", partitions=("gpu", "other"))],
+            partitions=(Partition("gpu", is_default=True), Partition("other", priority_tier=tier)),
+            jobs=[job],
+        )
+        found = places_for(cluster, KIND, 1, H)
+        assert not isinstance(found, NoPlace)
+        pool = next(p for p in found if p.partition == "gpu").pool
+        assert len(pool.waiting) == waits
+
+    def test_a_job_that_no_node_can_take_before_another_ends_leaves_the_scattered_gpus(
+        self,
+    ) -> None:
+        jobs = [
+            QueuedJob(("gpu",), "h100", 2, running=True, end_s=int(NOW_S + 10 * H)),
+            QueuedJob(("gpu",), "h100", 2, running=True, end_s=int(NOW_S + 12 * H)),
+            QueuedJob(("gpu",), "h100", 4, running=False, time_limit_s=24 * 3600),
+        ]
+        pool = place(places_for(view([node("n1", 2), node("n2", 2)], jobs=jobs), KIND, 2, H)).pool
+        assert pool.scattered == {0}
+        assert plan_start(pool, 2, 2 * H).behind_all_s == 0.0
+
+    def test_who_would_run_into_a_reservation_keeps_nobody_out_who_ends_before(self) -> None:
+        reserved = Reservation("works", int(NOW_S + 2 * H), int(NOW_S + 9 * H), ("n1",))
+        jobs = [
+            QueuedJob(("gpu",), "h100", 4, running=False, time_limit_s=24 * 3600),
+            QueuedJob(("gpu",), "h100", 1, running=False, time_limit_s=3600),
+        ]
+        cluster = view([node("n1")], reservations=[reserved], jobs=jobs)
+        assert place(places_for(cluster, KIND, 1, H)).pool.waiting == [(1, H)]
 
 
 class TestShield:

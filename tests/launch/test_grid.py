@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from omnipilot.advisor import Advisor
 from omnipilot.advisor.benching import plan_grid
 from omnipilot.catalog import Catalog
 from omnipilot.domain import BadInputError, InferenceRun, StackFingerprint
+from omnipilot.domain.cluster import ClusterNode, ClusterState, GpuCount, Partition
 from omnipilot.launch.grid import Grid
 from omnipilot.launch.information import order_by_information
 from omnipilot.launch.known import KnownRuns
@@ -33,6 +35,20 @@ def planned(home: Path, **changes: Any) -> Plan:
         "context_tokens": (2048,), "precisions": ("bf16",),
     } | changes  # fmt: skip
     return plan_grid(Advisor(home, model=StandInModel()), Grid(**values))
+
+
+def test_a_node_hour_is_one_of_the_cluster_s_own_nodes(tmp_path: Path) -> None:
+    def node_h(total: int) -> float:
+        node = ClusterNode("n1", ("IDLE",), ("gpu",), (GpuCount("h100", total),))
+        path = tmp_path / f"{total}.json"
+        path.write_bytes(msgspec.json.encode(ClusterState(1e9, (node,), (Partition("gpu"),))))
+        grid = Grid((MODEL,), ("h100-80",), (8,), (2048,), precisions=("bf16",))
+        site = Advisor(tmp_path / "home", model=StandInModel())
+        (run,) = plan_grid(site, grid, state_file=path, now_s=1e9).runs
+        assert run.node_share == 1 / total
+        return run.node_h
+
+    assert node_h(4) == pytest.approx(2 * node_h(8))
 
 
 def why(plan: Plan) -> list[str]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from omnipilot.catalog import Catalog
-from omnipilot.domain import ToolError
+from omnipilot.decide.cluster_gpus import GpuNaming
+from omnipilot.domain import Arm, ToolError
 from omnipilot.launch.runners import SlurmRunner
 from omnipilot.launch.script import job_name
 from omnipilot.launch.slurm import Place, jobs_named, places_of, queued_jobs, submit
@@ -65,16 +66,44 @@ def test_a_job_that_only_accounting_calls_running_is_not_alive(tools: Path, tmp_
 
 def test_partitions_that_are_up_and_have_enough_of_the_kind_are_found(tools: Path) -> None:
     program(tools, "sinfo", (
-        "printf 'cpu*|up|(null)\\nsmall|up|gpu:h100:1\\ngpu_h100|up|gpu:h100:4(S:0-1)\\n"
-        "gpu_a100|up|gpu:a100:4\\nold|down|gpu:h100:8\\n'"
+        "printf 'cpu*|up|infinite|(null)|(null)|c[1-9]\\nsmall|up|1:00:00|gpu:h100:1|x|s1\\n"
+        "gpu_h100|up|infinite|gpu:h100:4(S:0-1)|x|h[1-2]\\n"
+        "gpu_a100|up|infinite|gpu:a100:4|x|a1\\nold|down|infinite|gpu:h100:8|x|o1\\n'"
     ))  # fmt: skip
-    facts = Catalog.load()
-    assert places_of(facts, "h100-80", 2) == [Place("gpu_h100", "h100", 4)]
+    facts = GpuNaming(Catalog.load())
+    assert places_of(facts, "h100-80", 2) == [Place("gpu_h100", "h100")]
+    assert [p.allows(3601) for p in places_of(facts, "h100-80", 1)] == [False, True]
     assert [p.partition for p in places_of(facts, "h100-80", 1)] == ["small", "gpu_h100"]
     # "a100" may be the part of 40 or of 80 GB.
     assert [p.partition for p in places_of(facts, "a100-40", 4)] == ["gpu_a100"]
     assert [p.partition for p in places_of(facts, "a100-80", 4)] == ["gpu_a100"]
     assert places_of(facts, "h200-141", 1) == []
+
+
+@pytest.mark.parametrize(("word", "gres"), [("a100:", "gpu:a100:2"), ("", "gpu:2")])
+def test_a_run_keeps_away_from_other_kinds_under_the_same_type(
+    tools: Path, tmp_path: Path, word: str, gres: str
+) -> None:
+    program(tools, "sinfo", (
+        f"printf 'gpu|up|infinite|gpu:{word}4|a100,hbm40|n[3-4]\\n"
+        f"gpu|up|infinite|gpu:{word}4|a100,hbm80|n[1-2]\\n"
+        f"other|up|infinite|gpu:{word}4|a100,hbm40|n[8-9]\\n'"
+    ))  # fmt: skip
+    program(tools, "sbatch", "echo 7")
+    (tmp_path / "run").mkdir()
+    SlurmRunner(Catalog.load()).start(launch_of(arm=Arm("a100-80", 2, "bf16")), tmp_path / "run")
+    script = (tmp_path / "run" / "launch.sh").read_text().splitlines()
+    for line in ("--partition=gpu", f"--gres={gres}", "--exclude=n3,n4"):
+        assert f"#SBATCH {line}" in script
+
+
+def test_a_run_goes_where_it_may_be_long_enough(tools: Path, tmp_path: Path) -> None:
+    program(tools, "sinfo", (
+        "printf 'short|up|30:00|gpu:h100:4|x|n1\\nlong|up|1-00:00:00|gpu:h100:4|x|n1\\n'"
+    ))  # fmt: skip
+    program(tools, "sbatch", "echo 7")
+    SlurmRunner(Catalog.load()).start(launch_of(), tmp_path / "run")
+    assert "#SBATCH --partition=long\n" in (tmp_path / "run" / "launch.sh").read_text()
 
 
 def test_a_submission_whose_answer_got_lost_is_not_repeated(tools: Path, tmp_path: Path) -> None:

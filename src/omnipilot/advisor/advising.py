@@ -56,9 +56,9 @@ def advise(advisor: Advisor, question: Question, top: int | None = None) -> Advi
         value_per_token_usd=question.value_per_token_usd,
         weights=question.weights,
     )
+    node_gpus = {gpu.kind: outlook.now.gpus_per_node(gpu, site) for gpu in gpus}
     sheet = sheet_of(
-        advisor, request, model, gpus,
-        {gpu.kind: outlook.gpus_per_node(gpu.kind) or site.gpus_per_node(gpu) for gpu in gpus},
+        advisor, request, model, gpus, node_gpus,
         [advisor.catalog.precision(p).name for p in question.precisions],
     )  # fmt: skip
     predictions = _predictions(advisor, sheet, request)
@@ -96,6 +96,7 @@ def advise(advisor: Advisor, question: Question, top: int | None = None) -> Advi
         economics=economics,
         weights=weights,
         prices_usd_per_gpu_h=sheet.prices_usd_per_gpu_h,
+        gpus_per_node=node_gpus,
         assumptions=_assumptions(advisor, recommendation, economics, gpus, placed),
         site_runs=site_runs(advisor, model),
         cluster=outlook.report(placed.arms),

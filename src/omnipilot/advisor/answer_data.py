@@ -196,9 +196,7 @@ def _arm_outlook_data(arm: Arm, outlook: ArmOutlook) -> dict[str, Any]:
         "tensor_parallel": arm.tensor_parallel,
         "precision": arm.precision,
         "partition": place.partition if place else None,
-        "gres": (f"gpu:{place.gpu}:{place.n_gpus}" if place.gpu else f"gpu:{place.n_gpus}")
-        if place
-        else None,
+        "gres": place.gres if place else None,
         "free_now": place.free_now if place else None,
         "avoid_nodes": dict(place.avoid) if place else {},
         "wait_h": {

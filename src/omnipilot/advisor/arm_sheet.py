@@ -101,7 +101,10 @@ def _judged(
         engine=request.engine,
         memory_utilization_frac=default_utilization_frac(request.engine, request.engine_version),
     )
-    questions = {arm: fit_question(advisor, arm, request, model) for arm in arms.arms}
+    questions = {
+        arm: fit_question(advisor, arm, request, model, gpus_per_node[arm.gpu_kind])
+        for arm in arms.arms
+    }
     judged = [(arm, check_fit(question)) for arm, question in questions.items()]
     starting = tuple((arm, fit) for arm, fit in judged if fit.verdict == "fits")
     refused = tuple((arm, fit) for arm, fit in judged if fit.verdict != "fits")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from omnipilot.advisor.cluster_now import observe
 from omnipilot.advisor.fitting import default_utilization_frac
 from omnipilot.launch.grid import make_plan
 from omnipilot.launch.known import KnownRuns
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from omnipilot.advisor.advisor import Advisor
     from omnipilot.launch.grid import Grid
     from omnipilot.launch.plan import Plan
@@ -16,18 +19,34 @@ if TYPE_CHECKING:
 __all__ = ["plan_grid"]
 
 
-def plan_grid(advisor: Advisor, grid: Grid) -> Plan:
+def plan_grid(
+    advisor: Advisor,
+    grid: Grid,
+    *,
+    live: bool = False,
+    state_file: Path | None = None,
+    now_s: float = 0.0,
+) -> Plan:
     """Plan a grid of benchmarks.
+
+    Args:
+        advisor: the site.
+        grid: what to measure.
+        live: ask Slurm how large the nodes are, where its programs are on PATH.
+        state_file: a saved state of the cluster that is taken instead.
+        now_s: Unix seconds.
 
     Raises:
         UsageError: an unknown name, an axis without a feature, or a grid that is too large.
         BundleError: no usable cost model.
+        BadInputError: the file holds no cluster state.
         StateError: the store cannot be read.
     """
+    now = observe(advisor, live=live, state_file=state_file, now_s=now_s)
     return make_plan(
         grid,
         advisor.catalog,
-        advisor.settings.gpus_per_node,
+        lambda gpu: now.gpus_per_node(gpu, advisor.settings),
         advisor.model.predict,
         KnownRuns.of_store(advisor.home, advisor.catalog),
         model_version=advisor.model.version,

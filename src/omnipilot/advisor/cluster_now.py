@@ -7,8 +7,8 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from omnipilot.advisor.cluster_gpus import GpuNaming, name_gpus
 from omnipilot.advisor.digest import Digest, read_digest
+from omnipilot.decide.cluster_gpus import GpuNaming, name_gpus
 from omnipilot.decide.placement import ClusterView
 from omnipilot.domain import ToolError
 from omnipilot.domain.frozen import dataclass
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from omnipilot.advisor.advisor import Advisor
     from omnipilot.advisor.arm_sheet import ArmSheet
     from omnipilot.advisor.placing import Placed
+    from omnipilot.domain import GpuSpec
     from omnipilot.domain.cluster import ClusterState, StartEstimate
+    from omnipilot.settings import Settings
 
 __all__ = ["ClusterNow", "observe"]
 
@@ -60,6 +62,10 @@ class ClusterNow:
     def age_s(self) -> float:
         """Seconds since the cluster was read."""
         return max(self.now_s - self.view.state.taken_s, 0.0) if self.view else 0.0
+
+    def gpus_per_node(self, gpu: GpuSpec, site: Settings) -> int:
+        """GPUs of the cluster's largest node of a kind; the site's setting where it has none."""
+        return (self.view.most_in_a_node(gpu.kind) if self.view else 0) or site.gpus_per_node(gpu)
 
 
 def observe(advisor: Advisor, *, live: bool, state_file: Path | None, now_s: float) -> ClusterNow:

@@ -8,11 +8,11 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Final, Literal
 
-from omnipilot.advisor.cluster_gpus import GpuNaming, name_gpus
 from omnipilot.collect.command import run_command
 from omnipilot.collect.identity import KEY_NAME
 from omnipilot.collect.live import read_cluster
 from omnipilot.collect.programs import find_program
+from omnipilot.decide.cluster_gpus import GpuNaming, name_gpus
 from omnipilot.domain import OmniPilotError
 from omnipilot.domain.frozen import dataclass
 from omnipilot.settings import FILE_NAME, Settings

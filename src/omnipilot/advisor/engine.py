@@ -24,9 +24,9 @@ _WEIGHTS: Final = ("*.safetensors", "*.bin", "*.index.json")
 
 
 def fit_question(
-    advisor: Advisor, arm: Arm, request: ServingRequest, model: ModelArch
+    advisor: Advisor, arm: Arm, request: ServingRequest, model: ModelArch, gpus_per_node: int
 ) -> FitQuestion:
-    """The launch that an arm of a request stands for."""
+    """The launch that an arm of a request stands for, on a node of so many GPUs."""
     gpu = advisor.catalog.gpu(arm.gpu_kind)
     return FitQuestion(
         model=model,
@@ -37,7 +37,7 @@ def fit_question(
         gpu_memory_utilization=arm.memory_utilization_frac,
         engine=arm.engine,
         engine_version=request.engine_version,
-        gpus_per_node=advisor.settings.gpus_per_node(gpu),
+        gpus_per_node=gpus_per_node,
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnipilot.advisor.engine import weights_folder
 from omnipilot.advisor.launch_place import LaunchPlace, find_place
+from omnipilot.advisor.launch_time import LaunchTime, time_limit_min
 from omnipilot.catalog.engines import engine_name
 from omnipilot.domain import BadInputError
 from omnipilot.domain.frozen import dataclass
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LaunchOrder", "PreparedLaunch", "prepare_launch", "save_launch"]
 
-# Time beyond the predictions: staging, modules, and the clean-up at the end.
-_MARGIN_MIN: Final = 10
-_ROUND_MIN: Final = 5
 _LEAST_HEALTH_WAIT_S: Final = 900
 _HEALTH_FACTOR: Final = 2.0
 _REQUESTS_A_CLIENT: Final = 4
@@ -91,7 +89,8 @@ def prepare_launch(advisor: Advisor, order: LaunchOrder, run_id: str) -> Prepare
     """Choose the arm and write its script; nothing is stored yet.
 
     Raises:
-        UsageError: as for advice; an arm that is unknown, cannot start, or needs a checkpoint.
+        UsageError: as for advice; an arm that is unknown, cannot start, or needs a checkpoint; a
+            partition that cannot take it.
     """
     if engine_name(order.question.request.engine) != "vllm":
         raise BadInputError("launch knows vllm only: leave --engine out")
@@ -132,7 +131,7 @@ def prepare_launch(advisor: Advisor, order: LaunchOrder, run_id: str) -> Prepare
         bench=bench,
         stop_after_bench=order.stop_after_bench,
         software=order.software,
-        job=_job(advisor, advice, order, chosen, bench, request.duration_h, notes),
+        job=_job(advisor, question, advice, order, chosen, bench, request.duration_h, notes),
         health_wait_s=max(_LEAST_HEALTH_WAIT_S, math.ceil(_HEALTH_FACTOR * cold_start_s)),
     )
     run_dir = launches_folder(advisor.home).resolve() / run_id
@@ -252,6 +251,7 @@ def _upper(target: TargetPrediction) -> float:
 
 def _job(
     advisor: Advisor,
+    question: Question,
     advice: Advice,
     order: LaunchOrder,
     chosen: RankedArm,
@@ -259,19 +259,13 @@ def _job(
     duration_h: float,
     notes: list[str],
 ) -> JobRequest:
-    minutes = order.time_limit_min
-    if not minutes:
-        seconds = _upper(chosen.targets["cold_start_s"])
-        if bench is not None:
-            slow = chosen.targets["request_per_s"]
-            seconds += bench.num_prompts / max(min(slow.q50, slow.lower), 1e-6)
-        if bench is None or not order.stop_after_bench:
-            seconds += 3600 * duration_h
-        minutes = _ROUND_MIN * math.ceil((seconds / 60 + _MARGIN_MIN) / _ROUND_MIN)
-        notes.append(f"time limit {minutes} min from the prediction's upper end")
+    serves = bench is None or not order.stop_after_bench
+    time = LaunchTime.of(chosen, bench, 3600 * duration_h if serves else 0.0)
     place = LaunchPlace(order.partition, order.gres)
-    if not order.gres and order.ask_slurm:
-        place = find_place(advisor, advice, chosen.arm, order.partition, notes)
+    if order.ask_slurm:
+        least_s = 60.0 * order.time_limit_min or time.likely_s
+        place = find_place(advisor.cluster(question), advice, chosen.arm, place, least_s, notes)
+    minutes = time_limit_min(time, order.time_limit_min, place, notes)
     return JobRequest(
         partition=place.partition, account=order.account, qos=order.qos, gres=place.gres,
         time_limit_min=minutes, cpus=order.cpus, memory_gib=order.memory_gib,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -11,14 +12,14 @@ from omnipilot.decide.launch_chance import LaunchChance, LaunchOdds
 from omnipilot.decide.placement import NoPlace, places_for
 from omnipilot.decide.priors import LaunchCounts
 from omnipilot.decide.queue_plan import PlannedQueue
-from omnipilot.decide.waits import WaitEstimate, WaitEvidence, estimate_wait
+from omnipilot.decide.waits import AT_ONCE_S, WaitEstimate, WaitEvidence, estimate_wait
 from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
     from omnipilot.advisor.cluster_now import ClusterNow
-    from omnipilot.decide.placement import ClusterView, Place
+    from omnipilot.decide.placement import Place
     from omnipilot.decide.priors import LaunchPrior
     from omnipilot.domain import Arm, FitVerdict, ServingRequest
     from omnipilot.domain.cluster import StartEstimate
@@ -37,7 +38,8 @@ _FOR_GOOD: Final = ("invalid", "not permitted", "not allowed", "denied", "not av
 class ArmOutlook:
     """What is to be expected of a launch of one arm.
 
-    ``place`` is None where the cluster's state is not known.
+    ``place`` is None where the cluster's state is not known. Its ``free_now`` says that the launch
+    is planned to start at once: what jobs in line are planned on is free only for who ends before.
     """
 
     place: Place | None
@@ -78,12 +80,20 @@ class Outlook:
         now: the cluster.
         request: what is to be served.
         default_success: chance of a launch without any on record.
+        limit_s: how long the job may run; None takes the request's hours and a margin.
     """
 
-    def __init__(self, now: ClusterNow, request: ServingRequest, default_success: float) -> None:
+    def __init__(
+        self,
+        now: ClusterNow,
+        request: ServingRequest,
+        default_success: float,
+        *,
+        limit_s: float | None = None,
+    ) -> None:
         self._now = now
         self._default_success = default_success
-        self.limit_s = request.duration_h * 3600.0 + _MARGIN_S
+        self.limit_s = request.duration_h * 3600.0 + _MARGIN_S if limit_s is None else limit_s
         self._plans: dict[tuple[str, str, int, int], PlannedQueue] = {}
         self._homes: dict[tuple[str, int], tuple[Place, WaitEstimate] | NoPlace] = {}
 
@@ -91,10 +101,6 @@ class Outlook:
         """GPU kinds that the cluster has."""
         view = self._now.view
         return tuple(dict.fromkeys(k for g in view.gpus for k in g.kinds)) if view else ()
-
-    def gpus_per_node(self, kind: str) -> int:
-        """GPUs of the largest node of a kind; 0 where the cluster has none or is not known."""
-        return self._now.view.most_in_a_node(kind) if self._now.view else 0
 
     def of(self, arm: Arm, fit: FitVerdict, memory_gib: float) -> ArmOutlook | NoPlace:
         """The outlook of one arm that fits."""
@@ -104,26 +110,31 @@ class Outlook:
             return ArmOutlook(None, wait, self._chance(arm, fit, memory_gib, 1.0))
         home = self._homes.get((kind, n))
         if home is None:
-            home = self._homes[kind, n] = self._home(self._now.view, kind, n)
+            home = self._homes[kind, n] = self.home(kind, n)
         if isinstance(home, NoPlace):
             return home
         place, wait = home
         return ArmOutlook(place, wait, self._chance(arm, fit, memory_gib, place.success_factor))
 
-    def _home(
-        self, view: ClusterView, kind: str, n_gpus: int
+    def home(
+        self, kind: str, n_gpus: int, partition: str = ""
     ) -> tuple[Place, WaitEstimate] | NoPlace:
-        """The partition for a number of GPUs, and the wait there."""
-        places = places_for(view, kind, n_gpus, self.limit_s)
+        """The partition for a number of GPUs, and the wait there; the named one where one is.
+
+        Raises:
+            ValueError: the cluster's state is not known.
+        """
+        if self._now.view is None:
+            raise ValueError("no place without the cluster's state")
+        places = places_for(self._now.view, kind, n_gpus, self.limit_s, partition)
         if isinstance(places, NoPlace):
             return places
-        allowed = [p for p in places if not self._refused(p)]
+        allowed = [p for p in places if not self._refusal(p)]
         if not allowed:
-            start = self._start(places[0])
-            why = start.refusal if start else ""
+            why = self._refusal(places[0])
             return NoPlace("refused", f"Slurm refuses {places[0].partition}: {why}")
         sure = [p for p in allowed if not p.preemptible] or allowed
-        return min(((p, self._wait(p)) for p in sure), key=lambda pair: pair[1].expected_h)
+        return min(map(self._awaited, sure), key=lambda pair: pair[1].expected_h)
 
     def ask(self, outlooks: Iterable[ArmOutlook]) -> bool:
         """Ask Slurm when the given arms would start, those that are not free now.
@@ -195,23 +206,35 @@ class Outlook:
         key = (place.partition, place.gpu, place.n_gpus, self.limit_s)
         return self._now.starts.get(key)
 
-    def _refused(self, place: Place) -> bool:
-        start = self._start(place)
-        if start is None or start.start_s is not None:
-            return False
-        return any(words in start.refusal.lower() for words in _FOR_GOOD)
+    def _refusal(self, place: Place) -> str:
+        """Slurm's words where it refuses the place for good, however long the job is."""
+        shape = (place.partition, place.gpu, place.n_gpus)
+        said = (s.refusal for key, s in self._now.starts.items() if key[:3] == shape)
+        return next((r for r in said if any(words in r.lower() for words in _FOR_GOOD)), "")
 
-    def _wait(self, place: Place) -> WaitEstimate:
-        digest = self._now.digest
+    def _awaited(self, place: Place) -> tuple[Place, WaitEstimate]:
+        """A place with whether it is free for a job of this length, and the wait there."""
+        planned_s, first_s = self._planned(place)
         start = self._start(place)
-        planned_s = first_s = 0.0
-        if not place.free_now:
-            plan = self._plan(place).start(place.n_gpus, self.limit_s)
-            # Free GPUs that are scattered over nodes serve no job: one has to end first.
-            next_s = min((end_s for end_s, _ in place.pool.running), default=0.0)
-            planned_s, first_s = plan.behind_all_s or next_s, plan.first_in_line_s or next_s
+        free = place.free_now
         if start is not None and start.start_s is not None:
-            planned_s = max(start.start_s - self._now.now_s, 0.0)
+            free, planned_s = True, max(start.start_s - self._now.now_s, 0.0)
+        wait = self._wait(place, planned_s, first_s)
+        return replace(place, free_now=free and planned_s <= AT_ONCE_S), wait
+
+    def _planned(self, place: Place) -> tuple[float, float]:
+        """The own plan: seconds behind all who wait, and as if first in line."""
+        if place.free_now and not place.pool.waiting:
+            return 0.0, 0.0
+        plan = self._plan(place).start(place.n_gpus, self.limit_s)
+        if place.free_now:
+            return plan.behind_all_s, plan.first_in_line_s
+        # Free GPUs that are scattered over nodes serve no job: one has to end first.
+        next_s = min((end_s for end_s, _ in place.pool.running), default=0.0)
+        return plan.behind_all_s or next_s, plan.first_in_line_s or next_s
+
+    def _wait(self, place: Place, planned_s: float, first_s: float) -> WaitEstimate:
+        digest = self._now.digest
         if not math.isfinite(planned_s):
             # Somebody holds the GPUs and the queue does not tell until when.
             return self._from_history(self._kinds(place.gpu), place.n_gpus, _BUSY_H)

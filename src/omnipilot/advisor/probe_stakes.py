@@ -97,21 +97,28 @@ def situation(
         at = loads.index(probe.load(request))
         for i, arm in enumerate(ranked):
             place = at * len(ranked) + i
-            options.append(_option(advisor, probe, arm, i, loads[at], float(rate[place])))
+            node = advice.gpus_per_node[arm.arm.gpu_kind]
+            options.append(_option(advisor, probe, arm, i, loads[at], float(rate[place]), node))
             places.append(place)
     stakes = _stakes(advice, model, frame, prior, worths, options, np.array(places, dtype=np.int64))
     return Situation(stakes, tuple(options), rejected)
 
 
 def _option(
-    advisor: Advisor, probe: Probe, ranked: RankedArm, index: int, load: Load, request_per_s: float
+    advisor: Advisor,
+    probe: Probe,
+    ranked: RankedArm,
+    index: int,
+    load: Load,
+    request_per_s: float,
+    gpus_per_node: int,
 ) -> ProbeOption:
     arm = ranked.arm
     gpu = advisor.catalog.gpu(arm.gpu_kind)
     site = advisor.settings
     seconds = probe.seconds(load, request_per_s, ranked.targets[_COLD].q50)
     taken = expense(
-        seconds, arm.tensor_parallel, site.gpus_per_node(gpu), site.price_usd_per_gpu_h(gpu),
+        seconds, arm.tensor_parallel, gpus_per_node, site.price_usd_per_gpu_h(gpu),
         ranked.targets["power_mean_w"].q50, site.pue * site.electricity_usd_per_kwh,
     )  # fmt: skip
     return ProbeOption(probe, index, load, probe.requests(load, request_per_s), taken)

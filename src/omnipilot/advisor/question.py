@@ -81,8 +81,9 @@ class Launch:
 class Advice:
     """The recommendation with what it rests on.
 
-    ``prices_usd_per_gpu_h`` are by GPU kind; ``assumptions`` are sentences; ``site_runs`` are what
-    the site itself has measured of the model; ``cluster`` is what was known of the cluster.
+    ``prices_usd_per_gpu_h`` and ``gpus_per_node`` are by GPU kind; ``assumptions`` are sentences;
+    ``site_runs`` are what the site itself has measured of the model; ``cluster`` is what was known
+    of the cluster.
     """
 
     recommendation: Recommendation
@@ -90,6 +91,7 @@ class Advice:
     economics: Economics
     weights: DecisionWeights
     prices_usd_per_gpu_h: Mapping[str, float]
+    gpus_per_node: Mapping[str, int]
     assumptions: tuple[str, ...]
     site_runs: tuple[SiteRuns, ...] = ()
     cluster: ClusterReport | None = None

@@ -23,6 +23,7 @@ from omnipilot.cli.options import (
     Names,
     format_option,
     home_option,
+    live_options,
     stack,
 )
 
@@ -130,9 +131,18 @@ def bench() -> None:
     help="The plan's file; its runs get folders beside it.",
 )
 @click.option("--replace", is_flag=True, help="Replace a plan that is there already.")
+@live_options
 @home_option
 @format_option("table", "json")
-def plan(home: Path | None, out: Path, replace: bool, form: str, **options: Any) -> int:  # noqa: ANN401
+def plan(
+    home: Path | None,
+    out: Path,
+    replace: bool,
+    live: bool,
+    state_file: Path | None,
+    form: str,
+    **options: Any,  # noqa: ANN401 - the grid's, the software's and the job's
+) -> int:
     """Turn a grid into a plan of runs.
 
     Left out, each with its reason, is what cannot start, what the store knows already, what needs
@@ -176,6 +186,9 @@ def plan(home: Path | None, out: Path, replace: bool, form: str, **options: Any)
             time_limit_min=time_limit_min,
             **options,
         ),
+        live=live,
+        state_file=state_file,
+        now_s=time.time(),
     )
     write_plan(out, found)
     _emit_plan(found, out, form)

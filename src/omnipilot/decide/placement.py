@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from omnipilot.decide.queue_plan import DEFAULT_LIMIT_S, PoolNow
+from omnipilot.decide.queue_plan import DEFAULT_LIMIT_S, MOST_WAITING, PoolNow
 from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from omnipilot.decide.shield import Shield
-    from omnipilot.domain.cluster import ClusterState, Partition, Reservation
+    from omnipilot.domain.cluster import ClusterNode, ClusterState, Partition
 
-__all__ = ["ClusterView", "NoPlace", "NodeGpus", "Place", "places_for"]
+__all__ = ["ClusterView", "NoPlace", "NodeGpus", "Place", "lookalikes", "places_for"]
 
 _MOST_NAMED: Final = 4
 
@@ -42,10 +43,11 @@ class NodeGpus:
 
 
 class _Queue(NamedTuple):
-    """(Seconds left, GPUs) of jobs that run; (GPUs, limit) of those that wait, in their order."""
+    """(Seconds left, GPUs) of jobs that run; (GPUs, limit) and nodes of those in line, in order."""
 
     running: list[tuple[float, int]]
     waiting: list[tuple[int, float]]
+    n_nodes: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,10 @@ class ClusterView:
     )
 
     def queue(self, partition: str, gpu: str, sharing: frozenset[str]) -> _Queue:
-        """Who holds GPUs of a kind in any partition of ``sharing``, and who waits in this one."""
+        """Who holds GPUs of a kind in any partition of ``sharing``, and who is in line there.
+
+        Jobs that wait in a partition of a lower tier come after those of this one.
+        """
         key = (partition, gpu, sharing)
         if key not in self._queues:
             self._queues[key] = _queue(self, *key)
@@ -103,6 +108,11 @@ class Place:
     preemptible: bool
     is_default: bool = False
 
+    @property
+    def gres(self) -> str:
+        """What --gres says for its GPUs."""
+        return f"gpu:{self.gpu}:{self.n_gpus}" if self.gpu else f"gpu:{self.n_gpus}"
+
 
 @dataclass(frozen=True, slots=True)
 class NoPlace:
@@ -113,7 +123,7 @@ class NoPlace:
 
 
 def places_for(
-    view: ClusterView, kind: str, n_gpus: int, limit_s: float
+    view: ClusterView, kind: str, n_gpus: int, limit_s: float, partition: str = ""
 ) -> tuple[Place, ...] | NoPlace:
     """Partitions that can take an arm, the ones that others cannot preempt first.
 
@@ -122,34 +132,67 @@ def places_for(
         kind: GPU kind of the catalogue.
         n_gpus: GPUs of one node.
         limit_s: how long the job may run.
+        partition: the only one to look at, "" for all.
 
     Returns:
         At least one place, or why there is none.
     """
-    mine = [g for g in view.gpus if kind in g.kinds]
+    what = f"{kind} in partition {partition}" if partition else kind
+    there = [g for g in view.gpus if not partition or partition in g.partitions]
+    mine = [g for g in there if kind in g.kinds]
     if not mine:
-        return NoPlace("not_on_cluster", f"this cluster has no {kind}: --no-live leaves it aside")
+        return NoPlace("not_on_cluster", f"this cluster has no {what}: --no-live leaves it aside")
     large = [g for g in mine if g.total >= n_gpus]
     if not large:
         most = max(g.total for g in mine)
-        return NoPlace("too_few_gpus_in_node", f"a node of this cluster has at most {most} {kind}")
+        return NoPlace("too_few_gpus_in_node", f"a node of this cluster has at most {most} {what}")
     open_nodes = [g for g in large if not g.closed]
     if not open_nodes:
-        return NoPlace("no_usable_node", f"{_count(large, kind)}: {_closed_words(large)}")
+        return NoPlace("no_usable_node", f"{_count(large, what)}: {_closed_words(large)}")
     sound = [g for g in open_nodes if view.shield.of(g.node).level != "excluded"]
     if not sound:
         faults = "; ".join(
             f"{g.node}: {view.shield.of(g.node).reason}" for g in open_nodes[:_MOST_NAMED]
         )
-        return NoPlace("unhealthy_nodes", f"{_count(open_nodes, kind)} with faults: {faults}")
+        return NoPlace("unhealthy_nodes", f"{_count(open_nodes, what)} with faults: {faults}")
     found = _places(view, sound, large, n_gpus, limit_s)
+    found = [place for place in found if partition in ("", place.partition)]
     if not found:
-        names = ", ".join(sorted({p for g in sound for p in g.partitions})) or "none"
+        names = partition or ", ".join(sorted({p for g in sound for p in g.partitions})) or "none"
         return NoPlace(
             "no_partition",
             f"no partition with {kind} is up and allows {limit_s / 3600.0:.1f} h ({names})",
         )
     return tuple(found)
+
+
+def lookalikes(
+    nodes: Iterable[ClusterNode], gpus: Iterable[NodeGpus], kind: str, word: str, partition: str
+) -> tuple[str, ...]:
+    """Nodes that a request by the scheduler's word may be given, and that lack the kind meant.
+
+    One word may stand for several kinds (``a100`` of 40 and of 80 GB), and a request without a type
+    for all of them. Closed nodes count, since they may come back while the job waits.
+
+    Args:
+        nodes: of the cluster.
+        gpus: their GPUs as far as the catalogue knows them.
+        kind: GPU kind of the catalogue.
+        word: the GPU type asked for, "" for none.
+        partition: of the request, "" where it is not known.
+
+    Returns:
+        Their names; none where no node with the word has the kind, for then the word says more.
+    """
+    right = {g.node for g in gpus if kind in g.kinds}
+    found = [
+        node.name
+        for node in nodes
+        if (not partition or partition in node.partitions)
+        and any(gpu.total and (not word or gpu.kind == word) for gpu in node.gpus)
+    ]
+    others = dict.fromkeys(name for name in found if name not in right)
+    return tuple(others) if len(others) < len(set(found)) else ()
 
 
 def _places(
@@ -196,9 +239,8 @@ def _place(
         and (verdict := view.shield.of(g.node)).level in {"penalised", "excluded"}
         and g not in best
     }  # fmt: skip
-    usable = [
-        g for g in best if not _reserved(g.node, view.state.reservations, view.now_s, limit_s)
-    ]
+    rooms_s = {g.node: _room_s(g.node, view) for g in best}
+    usable = [g for g in best if rooms_s[g.node] >= limit_s]
     partition = view.partition(name)
     return Place(
         partition=name,
@@ -209,17 +251,20 @@ def _place(
         avoid=avoid,
         success_factor=factor,
         health=health[best[0].node].reason if factor < 1.0 else "",
-        pool=_pool(view, name, best, usable),
+        pool=_pool(view, name, best, usable, rooms_s),
         preemptible=_preemptible(view, partition, best),
         is_default=partition is not None and partition.is_default,
     )
 
 
-def _reserved(node: str, reservations: Iterable[Reservation], now_s: float, limit_s: float) -> bool:
-    """Whether a reservation of the node begins before a job that starts now would end."""
-    return any(
-        node in r.nodes and r.start_s < now_s + limit_s and r.end_s > now_s for r in reservations
+def _room_s(node: str, view: ClusterView) -> float:
+    """How long a job that starts now can run before a reservation of the node begins."""
+    starts = (
+        r.start_s - view.now_s
+        for r in view.state.reservations
+        if r.end_s > view.now_s and node in r.nodes
     )
+    return min(starts, default=math.inf)
 
 
 def _preemptible(view: ClusterView, partition: Partition | None, nodes: Sequence[NodeGpus]) -> bool:
@@ -234,29 +279,53 @@ def _preemptible(view: ClusterView, partition: Partition | None, nodes: Sequence
 
 
 def _pool(
-    view: ClusterView, name: str, nodes: Sequence[NodeGpus], usable: Sequence[NodeGpus]
+    view: ClusterView,
+    name: str,
+    nodes: Sequence[NodeGpus],
+    usable: Sequence[NodeGpus],
+    rooms_s: Mapping[str, float],
 ) -> PoolNow:
     queue = view.queue(name, nodes[0].gpu, frozenset(p for g in nodes for p in g.partitions))
+    # Those who would run into a reservation everywhere wait for its end and keep nobody out.
+    room_s = max((rooms_s[g.node] for g in usable), default=math.inf)
+    waiting, n_nodes = queue.waiting, queue.n_nodes
+    if room_s < math.inf:
+        n_nodes = [n for n, (_, job_s) in zip(n_nodes, waiting, strict=True) if job_s <= room_s]
+        waiting = [job for job in waiting if job[1] <= room_s]
+    free = sorted((g.free for g in usable), reverse=True)
+    scattered = (
+        place
+        for place, ((wanted, _), n) in enumerate(zip(waiting[:MOST_WAITING], n_nodes, strict=False))
+        if len(free) < n or free[n - 1] < -(-wanted // n)
+    )
     return PoolNow(
         total=sum(g.total for g in nodes),
-        free=sum(g.free for g in usable),
+        free=sum(free),
         running=queue.running,
-        waiting=queue.waiting,
+        waiting=waiting,
+        scattered=frozenset(scattered),
     )
 
 
 def _queue(view: ClusterView, name: str, gpu: str, sharing: frozenset[str]) -> _Queue:
     running, waiting = [], []
+    tiers = {p.name: p.priority_tier for p in view.state.partitions}
+    least = tiers.get(name, 1)
     for job in view.state.jobs:
         if (job.gpu and gpu and job.gpu != gpu) or sharing.isdisjoint(job.partitions):
             continue
         if job.running:
             left_s = job.end_s - view.now_s if job.end_s else DEFAULT_LIMIT_S
             running.append((max(left_s, 0.0), job.n_gpus))
-        elif job.competes and name in job.partitions:
+        elif job.competes:
+            tier = max(tiers.get(p, 1) for p in sharing.intersection(job.partitions))
+            if tier < least:
+                continue
             limit_s = float(job.time_limit_s or DEFAULT_LIMIT_S)
-            waiting += [(-job.priority, job.submit_s, job.n_gpus, limit_s)] * min(job.n_tasks, 100)
-    return _Queue(running, [(n, limit_s) for _, _, n, limit_s in sorted(waiting)])
+            turn = (-tier, -job.priority, job.submit_s)
+            waiting += [(turn, job.n_gpus, limit_s, job.n_nodes)] * min(job.n_tasks, 100)
+    waiting.sort()
+    return _Queue(running, [(n, s) for _, n, s, _ in waiting], [nodes for *_, nodes in waiting])
 
 
 def _count(nodes: Sequence[NodeGpus], kind: str) -> str:

@@ -17,7 +17,7 @@ from omnipilot.domain.frozen import dataclass
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["DEFAULT_LIMIT_S", "PlannedQueue", "PoolNow", "QueuePlan", "plan_start"]
+__all__ = ["DEFAULT_LIMIT_S", "MOST_WAITING", "PlannedQueue", "PoolNow", "QueuePlan", "plan_start"]
 
 DEFAULT_LIMIT_S: Final = 86_400.0  # of a job without a time limit
 MOST_WAITING: Final = 200  # as bf_max_job_test bounds Slurm's own plan
@@ -34,12 +34,15 @@ class PoolNow:
         free: of these, those that a job may have now.
         running: (seconds until the time limit, GPUs) of each job that holds some.
         waiting: (GPUs, time limit in seconds) of each job that waits, first in line first.
+        scattered: which of those (by place in line) the free GPUs would do for and no node has
+            them together: they start once a job has ended.
     """
 
     total: int
     free: int
     running: Sequence[tuple[float, int]]
     waiting: Sequence[tuple[int, float]] = ()
+    scattered: frozenset[int] = frozenset()
 
     @property
     def pending_gpu_h(self) -> float:
@@ -91,9 +94,11 @@ class PlannedQueue:
         self._total = pool.total
         self._running = _Profile(pool.free, running)
         self._all = self._running.copy()
-        for wanted, wanted_s in pool.waiting[:MOST_WAITING]:
+        next_s = self._running.times[1] if len(self._running.times) > 1 else 0.0
+        for place, (wanted, wanted_s) in enumerate(pool.waiting[:MOST_WAITING]):
             if wanted <= pool.total:
-                self._all.take(self._all.earliest(wanted, wanted_s), wanted, wanted_s)
+                from_s = next_s if place in pool.scattered else 0.0
+                self._all.take(self._all.earliest(wanted, wanted_s, from_s), wanted, wanted_s)
 
     def start(self, n_gpus: int, limit_s: float) -> QueuePlan:
         """Plan the start of one more job; see :func:`plan_start`."""
@@ -124,10 +129,10 @@ class _Profile:
         other.times, other.free = list(self.times), list(self.free)
         return other
 
-    def earliest(self, n: int, length_s: float) -> float:
-        """First time from which ``n`` GPUs stay free for ``length_s``."""
+    def earliest(self, n: int, length_s: float, from_s: float = 0.0) -> float:
+        """First time from ``from_s`` on from which ``n`` GPUs stay free for ``length_s``."""
         times, free = self.times, self.free
-        i = 0
+        i = bisect_left(times, from_s)
         while i < len(times) - 1:
             end_s = times[i] + length_s
             j = i

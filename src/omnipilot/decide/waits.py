@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     FloatArray = NDArray[np.float64]
 
 __all__ = [
-    "FEWEST_SAMPLES", "WaitClass", "WaitEstimate", "WaitEvidence", "WaitModel", "estimate_wait",
-    "fit_wait_model",
+    "AT_ONCE_S", "FEWEST_SAMPLES", "WaitClass", "WaitEstimate", "WaitEvidence", "WaitModel",
+    "estimate_wait", "fit_wait_model",
 ]  # fmt: skip
 
 FEWEST_SAMPLES: Final = 60
 LEVELS: Final = (0.1, 0.5, 0.9)
 # Waits below this are alike to a person, and logs need a bottom.
 _FLOOR_S: Final = 60.0
-_AT_ONCE_S: Final = 60.0  # a plan this short is "at once"
+AT_ONCE_S: Final = 60.0  # a plan this short is "at once"
 _CLASSES: Final = 3
 _FEWEST_IN_CLASS: Final = 30
 _RIDGE: Final = 3.0  # jobs that the assumed weights are worth
@@ -141,7 +141,7 @@ def fit_wait_model(evidence: Sequence[WaitEvidence], waits_s: Sequence[float]) -
     if n < FEWEST_SAMPLES:
         return None
     planned = np.array([e.planned_s if e.planned_s is not None else 0.0 for e in evidence])
-    at_once = planned <= _AT_ONCE_S
+    at_once = planned <= AT_ONCE_S
     past_s = float(np.median(waits))
     design, target = _design(evidence, past_s), _log(waits)
     fitted = (np.arange(n) < int(0.6 * n)) & ~at_once
@@ -230,7 +230,7 @@ def estimate_wait(
         return _from_the_past(model, past_quantiles_s, default_h)
     if not math.isfinite(planned_s):
         return WaitEstimate(_LONGEST_H, _LONGEST_H, _LONGEST_H, _LONGEST_H, "not planned to start")
-    if planned_s <= _AT_ONCE_S:
+    if planned_s <= AT_ONCE_S:
         if model is None:
             return _of(_ASSUMED_AT_ONCE_S, "free now; how plans slip is assumed")
         return _of(model.at_once_s, f"free now, as {model.samples} jobs of the history fared")

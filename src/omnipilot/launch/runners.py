@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from omnipilot.decide.cluster_gpus import GpuNaming
 from omnipilot.launch.emit import is_done
 from omnipilot.launch.local import is_running, start_script
 from omnipilot.launch.script import SCRIPT_NAME, job_name, launch_script
@@ -104,7 +105,7 @@ class SlurmRunner:
     looks = 8
 
     def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+        self._naming = GpuNaming(catalog)
 
     def start(self, spec: LaunchSpec, folder: Path) -> None:
         """Submit a run, unless a submission whose answer got lost has made its job already."""
@@ -132,17 +133,20 @@ class SlurmRunner:
         return {folders[name] for name, job in jobs.items() if job.is_active}
 
     def _placed(self, spec: LaunchSpec) -> LaunchSpec:
-        """Name the partition and the GPU type where the plan leaves them to Slurm."""
+        """Name the partition and the GPU type where the plan leaves them to Slurm.
+
+        Nodes whose GPUs are of another kind under the same type are kept away from.
+        """
         job = spec.job
         if job.gres:
             return spec
-        places = places_of(self._catalog, spec.arm.gpu_kind, spec.arm.tensor_parallel)
+        places = places_of(self._naming, spec.arm.gpu_kind, spec.arm.tensor_parallel)
         places = [p for p in places if job.partition in ("", p.partition)]
         if not places:
             return spec
-        at = places[0]
+        at = next((p for p in places if p.allows(60 * job.time_limit_min)), places[0])
         request = replace(
-            job, partition=job.partition or at.partition,
-            gres=f"gpu:{at.gres_type}:{spec.arm.tensor_parallel}",
+            job, partition=job.partition or at.partition, gres=at.gres(spec.arm.tensor_parallel),
+            exclude=tuple(sorted({*job.exclude, *at.others})),
         )  # fmt: skip
         return replace(spec, job=request)

@@ -10,13 +10,19 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from omnipilot.collect.command import run_command
-from omnipilot.domain.errors import AmbiguousNameError, ToolError, UnknownNameError
+from omnipilot.collect.hostlist import expand_hosts
+from omnipilot.collect.live_nodes import gres_gpus
+from omnipilot.collect.slurm_values import FieldError, duration_s
+from omnipilot.decide.cluster_gpus import name_gpus
+from omnipilot.decide.placement import lookalikes
+from omnipilot.domain.cluster import ClusterNode, ClusterState, GpuCount
+from omnipilot.domain.errors import ToolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from omnipilot.catalog import Catalog
+    from omnipilot.decide.cluster_gpus import GpuNaming
 
 __all__ = ["ACTIVE_STATES", "Job", "Place", "jobs_named", "places_of", "queued_jobs", "submit"]
 
@@ -27,7 +33,6 @@ ACTIVE_STATES: Final = frozenset((
     "SPECIAL_EXIT", "RESIZING", "STAGE_OUT", "SIGNALING", "STOPPED",
 ))  # fmt: skip
 _JOB_ID: Final = re.compile(r"\d{1,18}")
-_GRES: Final = re.compile(r"gpu:([^:,()]+):(\d+)")
 _NAMES_A_CALL: Final = 400
 
 
@@ -44,11 +49,26 @@ class Job(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A partition that has a GPU kind: its name, the type as --gres says it, GPUs of a node."""
+    """A partition that has a GPU kind.
+
+    Args:
+        gres_type: the type as --gres says it, "" where the nodes' GPUs have none.
+        max_time_s: longest job, 0 where unlimited.
+        others: nodes with other kinds that --gres does not tell apart.
+    """
 
     partition: str
     gres_type: str
-    gpus_per_node: int
+    max_time_s: int = 0
+    others: tuple[str, ...] = ()
+
+    def allows(self, seconds: float) -> bool:
+        """Whether a job may be that long."""
+        return not self.max_time_s or seconds <= self.max_time_s
+
+    def gres(self, n_gpus: int) -> str:
+        """What --gres says for so many GPUs."""
+        return f"gpu:{self.gres_type}:{n_gpus}" if self.gres_type else f"gpu:{n_gpus}"
 
 
 def _ask(argv: Sequence[str], timeout_s: float) -> str:
@@ -120,32 +140,42 @@ def _take(found: dict[str, Job], wanted: set[str], text: str) -> None:
 
 
 def places_of(
-    catalog: Catalog, kind: str, n_gpus: int, *, timeout_s: float = TIMEOUT_S
+    naming: GpuNaming, kind: str, n_gpus: int, *, timeout_s: float = TIMEOUT_S
 ) -> list[Place]:
     """Find the partitions whose nodes hold ``n_gpus`` of a kind, in the order of sinfo.
 
-    A type such as "h100" that several kinds share counts for each of them.
+    A type such as "h100" that several kinds share counts for each of them, unless the nodes'
+    features tell which it is.
 
     Raises:
         ToolError: Slurm does not answer.
     """
-    text = _ask(["sinfo", "-h", "-o", "%P|%a|%G"], timeout_s)
-    places: list[Place] = []
+    text = _ask(["sinfo", "-h", "-o", "%P|%a|%l|%G|%f|%N"], timeout_s)
+    nodes: list[ClusterNode] = []
+    limits_s: dict[str, int] = {}
     for line in dict.fromkeys(text.splitlines()):
-        partition, _, rest = line.partition("|")
-        available, _, gres = rest.partition("|")
-        if available != "up":
+        cells = line.split("|")
+        if len(cells) != 6 or cells[1] != "up":
             continue
-        for word, count in _GRES.findall(gres):
-            if int(count) >= n_gpus and kind in _kinds(catalog, word):
-                places.append(Place(partition.rstrip("*"), word, int(count)))
-    return places
+        partition = cells[0].rstrip("*")
+        limits_s[partition] = _limit_s(cells[2])
+        gpus = tuple(GpuCount(word, n) for word, n in gres_gpus(cells[3]).items())
+        nodes += [
+            ClusterNode(name, (), (partition,), gpus, features=tuple(cells[4].split(",")))
+            for name in expand_hosts(cells[5])
+        ]
+    named = name_gpus(ClusterState(0.0, tuple(nodes)), naming)
+    found = dict.fromkeys(
+        (g.partitions[0], g.gpu) for g in named if g.total >= n_gpus and kind in g.kinds
+    )
+    return [
+        Place(partition, word, limits_s[partition], lookalikes(nodes, named, kind, word, partition))
+        for partition, word in found
+    ]
 
 
-def _kinds(catalog: Catalog, word: str) -> Iterable[str]:
+def _limit_s(text: str) -> int:
     try:
-        return (catalog.gpu(word).kind,)
-    except AmbiguousNameError as error:
-        return error.candidates
-    except UnknownNameError:
-        return ()
+        return duration_s(text, "TIMELIMIT") or 0
+    except FieldError:
+        return 0
