@@ -148,6 +148,24 @@ def test_a_model_given_by_its_config_is_loaded_from_its_folder_or_a_checkpoint_i
     assert "checkpoint=org/own" in capsys.readouterr().out.splitlines()
 
 
+def test_a_grid_loads_a_model_given_by_its_config_from_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "config.json").write_text(CONFIG)
+    asked = ["bench", "plan", "--models", "own", "--gpus", "h100-80", "--precisions", "bf16",
+             "--concurrency", "2", "--context", "512", "--no-live", "--out", "grid.json",
+             "--home", str(tmp_path / "home")]  # fmt: skip
+    assert run(asked) == 2
+    assert "--checkpoint own:PRECISION=CHECKPOINT" in capsys.readouterr().err
+    (folder / "model.safetensors").touch()
+    assert run(asked) == 0
+    (planned,) = json.loads((tmp_path / "grid.json").read_text())["runs"]
+    assert planned["spec"]["checkpoint"] == str(folder)
+
+
 @pytest.mark.parametrize("where", [[], ["--module", "nonexistent-module"]])
 def test_a_local_launch_without_the_engine_says_so_and_nothing_of_the_arm(
     where: list[str],

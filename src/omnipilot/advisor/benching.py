@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from omnipilot.advisor.cluster_now import observe
+from omnipilot.advisor.engine import weights_folder
 from omnipilot.advisor.fitting import default_utilization_frac
+from omnipilot.catalog.models import config_path
+from omnipilot.domain import BadInputError
 from omnipilot.launch.grid import make_plan
 from omnipilot.launch.known import KnownRuns
 
@@ -39,12 +43,13 @@ def plan_grid(
     Raises:
         UsageError: an unknown name, an axis without a feature, or a grid that is too large.
         BundleError: no usable cost model.
-        BadInputError: the file holds no cluster state.
+        BadInputError: the file holds no cluster state, or a model given by its config has neither
+            weights beside it nor a checkpoint.
         StateError: the store cannot be read.
     """
     now = observe(advisor, live=live, state_file=state_file, now_s=now_s)
     return make_plan(
-        grid,
+        replace(grid, checkpoints=_folders(advisor, grid) | grid.checkpoints),
         advisor.catalog,
         lambda gpu: now.gpus_per_node(gpu, advisor.settings),
         advisor.model.predict,
@@ -52,3 +57,22 @@ def plan_grid(
         model_version=advisor.model.version,
         default_utilization_frac=default_utilization_frac("vllm", grid.engine_version),
     )
+
+
+def _folders(advisor: Advisor, grid: Grid) -> dict[tuple[str, str], str]:
+    """What the engine loads of models that are given by their config: its folder."""
+    found = {}
+    told = {model_id for model_id, _ in grid.checkpoints}
+    for name in grid.models:
+        path = config_path(name)
+        if path is None:
+            continue
+        model_id, folder = advisor.catalog.model(name).model_id, weights_folder(path)
+        if folder is not None:
+            found[model_id, ""] = str(folder)
+        elif model_id not in told:
+            raise BadInputError(
+                f"{name} has no weights beside it that an engine loads: name what it loads with "
+                f"--checkpoint {name}:PRECISION=CHECKPOINT"
+            )
+    return found

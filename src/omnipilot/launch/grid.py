@@ -57,7 +57,8 @@ class Grid:
         tensor_parallel: degrees; those beyond a node are left out.
         precisions: formats; what the model is offered in on the part where empty.
         further: values by further axis (:data:`omnipilot.launch.axes.AXES`), as text.
-        checkpoints: what the engine loads, by (model id, precision).
+        checkpoints: what the engine loads, by (model id, precision); under "" what it loads for
+            formats without an entry, the model id where that has none either.
         bench_s: about how long one benchmark is to take.
         time_limit_min: of each run; 0 takes it from the prediction.
         max_points: refuse larger grids.
@@ -271,7 +272,8 @@ def _predicted(
         spec = LaunchSpec(
             run_id=name,
             model_id=point.model.model_id,
-            checkpoint=checkpoint or point.model.model_id,
+            checkpoint=checkpoint
+            or grid.checkpoints.get((point.model.model_id, ""), point.model.model_id),
             arm=arm,
             parameters=parameters,
             concurrency=point.concurrency,
