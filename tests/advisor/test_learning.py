@@ -177,6 +177,33 @@ def test_rollback_restores_the_exact_answers_of_before(home: Path) -> None:
     assert Advisor(home).model.version == load_bundle(base_model_path())[2]
 
 
+def test_each_rollback_goes_one_promotion_further_back(home: Path) -> None:
+    a = fitted(home).version
+    advisor, registry = Advisor(home), Registry(home)
+    model, card, _ = registry.load(a)
+    b, c = (registry.add(model, {**card, "note": note}, {}) for note in "bc")
+
+    def promote(*versions: str) -> None:
+        for version in versions:
+            use.promote(advisor, version, now_s=NOW_S, force=True)
+
+    def back(to: str = "") -> str:
+        return use.roll_back(advisor, to, now_s=NOW_S)[0]
+
+    promote(b, c)
+    assert [back(), back(), back()] == [b, a, ""]
+    for _ in range(2):
+        with pytest.raises(UsageError, match="nothing earlier: the shipped base model answers"):
+            back()
+    promote(a, b)
+    assert back() == a
+    promote(c)  # upon a: b was rolled back
+    assert [back(), back()] == [a, ""]
+    promote(a, b, c)
+    assert back(a) == a
+    assert [back(c), back(), back()] == [c, a, ""]
+
+
 def _answers(home: Path) -> bytes:
     advisor = Advisor(home)
     builder = ScenarioBuilder(advisor.catalog)
