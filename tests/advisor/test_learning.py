@@ -233,6 +233,29 @@ def test_withheld_rows_leave_the_next_fit_and_come_back(home: Path) -> None:
     assert fitted(home, dry_run=True).withheld == 0
 
 
+def test_rows_withheld_while_a_fit_computes_are_not_promoted(home: Path) -> None:
+    fitted(home)
+    store(home, site_runs(loads=(8.0, 32.0)), at_s=NOW_S + 1)
+    second = fitted(home)
+    assert second.promoted
+    store(home, site_runs(loads=(2.0,)), at_s=NOW_S + 2)
+    said: list[str] = []
+
+    def withhold_meanwhile(words: str) -> None:
+        """The operator withholds what the second version learned, in another process."""
+        if not said:
+            use.withhold(Advisor(home), second.version, now_s=NOW_S)
+        said.append(words)
+
+    report = fit_site(Advisor(home), PLAIN, now_s=NOW_S, progress=withhold_meanwhile)
+    assert any("withheld or admitted meanwhile" in words for words in said)
+    assert (report.rows, report.withheld) == (40, 16)
+    registry = Registry(home)
+    withheld = set(registry.ledger.entries()[-3].facts["rows"])
+    assert len(withheld) == 16
+    assert not withheld & registry.rows(report.version).keys()
+
+
 def test_health_is_quiet_about_expected_rows_and_names_drifted_ones(home: Path) -> None:
     fitted(home)
     assert use.health(Advisor(home)).new_rows == 0
