@@ -101,6 +101,8 @@ def test_a_wait_is_taken_from_planned_where_eligible_is_not_printed(tmp_path: Pa
         ("AllocTRES", "gres/gpu:a100_3g.20gb=2", "gpu", "a100_3g.20gb"),
         ("AllocTRES", "gres/gpu=2,gres/gpu:h100=2", "n_gpus", 2),
         ("AllocTRES", "cpu=4,gres/shard:h100=8,mem=4G", "n_gpus", 0),
+        ("AllocTRES", "cpu=8,gres/gpu:a100=1,gres/gpu=1,gres/gpumem=40G", "n_gpus", 1),
+        ("AllocTRES", "gres/gpu=2,gres/gpu_mem:a100=120000,gres/gpuutil=99", "gpu", ""),
         ("JobName", "vLLM-qwen", "job_class", "vllm"),
         ("JobName", "vllm-qwen+", "job_class", "vllm"),
         ("JobName", "наука-модель", "job_class", "other"),

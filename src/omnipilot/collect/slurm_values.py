@@ -212,7 +212,7 @@ def gpus_of_tres(text: str) -> Gpus:
                 "TRES unreadable",
                 "a TRES list holds an item that is not name=number: is the column cut short?",
             )
-        if name.startswith("gres/gpu"):
+        if name.partition(":")[0] == "gres/gpu":
             counts.append((name, whole_number(value, "TRES", MOST_GPUS)))
     return gpus_of_counts(counts)
 
