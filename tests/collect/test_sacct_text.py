@@ -169,6 +169,32 @@ def test_an_hour_lost_to_daylight_saving_is_no_contradiction(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
+    ("eligible", "start", "end", "elapsed_s", "wait_s", "ran_s"),
+    [
+        ("02:50", "02:10", "04:10", 7200, 1200, 7200),
+        ("01:50", "02:10", "03:10", 3600, 80 * 60, 3600),
+        ("01:50", "02:10", "03:10", 3599, 80 * 60, 3600),
+        ("01:50", "02:10", "03:10", 7200, 1200, 7200),
+        ("01:20", "01:30", "02:30", 7200, 600, 7200),
+        ("01:20", "01:30", "02:30", 3600, 600, 3600),
+        ("01:20", "01:30", "02:30", 7000, 600, 7200),  # suspended for a while
+        ("02:50", "02:10", "02:20", 600, 1200, 600),
+        ("02:20", "02:30", "03:00", 5400, 600, 5400),
+        ("02:20", "02:30", "03:00", 1000, 600, 5400),  # suspended: both fit, the first counts
+    ],
+)
+def test_a_time_in_the_hour_that_clocks_show_twice_is_the_one_that_fits(
+    tmp_path: Path, eligible: str, start: str, end: str, elapsed_s: int, wait_s: int, ran_s: int
+) -> None:
+    columns = {"Submit": eligible, "Eligible": eligible, "Start": start, "End": end}
+    local = {name: f"2026-10-25T{clock}:00" for name, clock in columns.items()}
+    content = text({**local, "ElapsedRaw": str(elapsed_s)})
+    (job,) = rows(collect(tmp_path / "a", content, zone=ZoneInfo("Europe/Berlin")))
+    assert job.queue_wait_s == wait_s
+    assert job.end_s - job.start_s == ran_s
+
+
+@pytest.mark.parametrize(
     ("column", "value", "code"),
     [
         ("State", "RUNNING", "not ended"),
