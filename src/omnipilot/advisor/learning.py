@@ -313,8 +313,9 @@ def _card(now: Standing, rows: LocalSet, took: Turn, known: Mapping[str, float])
 def _report(now: Standing, rows: LocalSet, took: Turn | None, *, dry_run: bool) -> FitReport:
     about: dict[str, Any] = {
         "version": "", "incumbent": now.version, "base": now.base_version, "rows": rows.n,
-        "by_source": rows.sources, "learned": rows.learned, "retired": rows.retirement.retired,
-        "withheld": rows.withheld, "stacks": rows.retirement.groups, "dry_run": dry_run,
+        "by_source": rows.sources, "excluded": _excluded(rows), "learned": rows.learned,
+        "retired": rows.retirement.retired, "withheld": rows.withheld,
+        "stacks": rows.retirement.groups, "dry_run": dry_run,
     }  # fmt: skip
     if took is None:
         unchanged = now.base_version == now.version and not now.is_older
@@ -338,6 +339,10 @@ def _report(now: Standing, rows: LocalSet, took: Turn | None, *, dry_run: bool) 
         drift=took.drift, candidate=figures_data(took.candidate),
         before=figures_data(took.incumbent), **about,
     )  # fmt: skip
+
+
+def _excluded(rows: LocalSet) -> dict[str, int]:
+    return {k: n for k, n in asdict(rows.excluded).items() if n} if rows.excluded else {}
 
 
 def _facts(

@@ -34,6 +34,7 @@ class FitReport:
         verdict: of the gate.
         rows: usable rows of the site.
         by_source: rows by the source that they came with.
+        excluded: runs of the site that no model can learn from, by reason.
         learned: rows left out because the base model has learned their source.
         retired: rows that count nothing any more.
         withheld: rows that an operator took out.
@@ -53,6 +54,7 @@ class FitReport:
     verdict: Verdict
     rows: int
     by_source: Mapping[str, int]
+    excluded: Mapping[str, int]
     learned: int
     retired: int
     withheld: int
@@ -83,6 +85,7 @@ class FitReport:
             "criteria": criteria_data(self.verdict),
             "rows": self.rows,
             "rows_by_source": dict(self.by_source),
+            "rows_excluded": dict(self.excluded),
             "rows_learned_by_base": self.learned,
             "rows_retired": self.retired,
             "rows_withheld": self.withheld,

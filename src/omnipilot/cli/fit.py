@@ -15,6 +15,15 @@ from omnipilot.cli.threads import single_threaded_algebra
 if TYPE_CHECKING:
     from omnipilot.advisor.learning_data import FitReport
 
+_EXCLUDED = {
+    "not_ok": "left out as failed",
+    "no_label": "left out without a measured value",
+    "unresolved": "left out for a model, GPU or precision that the catalogue does not know",
+    "duplicate": "left out as repeats",
+    "several_engines": "left out as runs of several engines",
+    "physically_impossible": "left out as physically impossible",
+    "rejected": "left out as unreadable",
+}
 _RETIRABLE = ("engine_minor", "cuda", "driver")
 
 
@@ -165,6 +174,7 @@ def _emit(report: FitReport) -> None:
 
     click.echo(_headline(report))
     parts = [f"{report.rows:,} runs of the site"]
+    parts += [f"{n:,} {_EXCLUDED[reason]}" for reason, n in report.excluded.items()]
     parts += [
         f"{n:,} {words}"
         for n, words in (

@@ -58,6 +58,14 @@ class Excluded:
         )  # fmt: skip
 
 
+class NoUsableRowError(BadInputError):
+    """Every row was left out; ``excluded`` counts why."""
+
+    def __init__(self, excluded: Excluded) -> None:
+        self.excluded = excluded
+        super().__init__("no usable measured row: nothing to learn from")
+
+
 @dataclass(frozen=True, slots=True)
 class Dataset:
     """A training set, the runs behind its rows (same order) and what was left out."""
@@ -120,7 +128,7 @@ def build_dataset(items: Iterable[InferenceRun | Rejection], catalog: Catalog) -
     impossible (COSTMODEL §2).
 
     Raises:
-        BadInputError: no usable row is left.
+        NoUsableRowError: no usable row is left.
     """
     builder = ScenarioBuilder(catalog)
     runs: list[InferenceRun] = []
@@ -156,7 +164,7 @@ def build_dataset(items: Iterable[InferenceRun | Rejection], catalog: Catalog) -
         scenarios.append(scenario)
         runs.append(item)
     if not runs:
-        raise BadInputError("no usable measured row: nothing to learn from")
+        raise NoUsableRowError(Excluded(physically_impossible=0, **counts))
     frame = build_frame(scenarios)
     table = label_matrix(runs)
     with np.errstate(divide="ignore", invalid="ignore"):
