@@ -20,16 +20,18 @@ from omnipilot.decide.cluster_gpus import GpuNaming, name_gpus
 from omnipilot.domain import ClusterJob, GpuSnapshot, ServingRequest, StartupRun
 from omnipilot.domain.cluster import ClusterNode, ClusterState, GpuCount, Partition, QueuedJob
 from omnipilot.settings import Settings
-from omnipilot.store import CLUSTER_LOG_NAME, Store
+from omnipilot.store import CLUSTER_LOG_NAME, Store, priors
 from omnipilot.store.compacted import compact
 from omnipilot.store.query import write_parquet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from omnipilot.advisor.doctor import CheckResult
     from omnipilot.domain import Arm
+    from omnipilot.store.codec import StoredRow
+    from omnipilot.store.log import ReadTally
 
 NOW_S = 1_790_000_000.0
 DAY_S = 86_400
@@ -45,6 +47,10 @@ STATE = ClusterState(
     (nodes("h100"), nodes("h200"), nodes("l40s")),
     tuple(Partition(f"gpu_{kind}") for kind in ("h100", "h200", "l40s")),
 )
+
+
+def started(gpu: str) -> StartupRun:
+    return StartupRun("site", "m", "vllm", gpu, 1, "fp8", "ok", {"cold_start_s": 60.0})
 
 
 @pytest.fixture
@@ -388,6 +394,35 @@ class TestDigest:
         assert read_digest(tmp_path, now_s=NOW_S + 9, site=SITE)[0] == first
         store.append(self.jobs(101)[-1:], now_s=NOW_S)
         assert read_digest(tmp_path, now_s=NOW_S + 9, site=SITE)[0] != first
+
+    @pytest.mark.parametrize("grows", ["runs", "jobs"])
+    def test_what_is_written_while_the_logs_are_read_is_not_missed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grows: str
+    ) -> None:
+        own, jobs = Store.open(tmp_path), Store.open(tmp_path, log_name=CLUSTER_LOG_NAME)
+        own.append([started("h100")], now_s=NOW_S)
+        jobs.append(self.jobs(100), now_s=NOW_S)
+        rows, query = Store.rows, priors.query_history
+
+        def read_runs(store: Store, tally: ReadTally | None = None) -> Iterator[StoredRow]:
+            yield from rows(store, tally)
+            monkeypatch.undo()
+            own.append([started("l40s")], now_s=NOW_S)
+
+        def read_jobs(*args: Any, **options: Any) -> priors.ClusterHistory:
+            found = query(*args, **options)
+            jobs.append(self.jobs(101)[-1:], now_s=NOW_S)
+            return found
+
+        if grows == "runs":
+            monkeypatch.setattr(Store, "rows", read_runs)
+        else:
+            monkeypatch.setattr(priors, "query_history", read_jobs)
+        refresh_digest(tmp_path, now_s=NOW_S, site=SITE)
+        monkeypatch.undo()
+        later = read_digest(tmp_path, now_s=NOW_S + 9, site=SITE)
+        (tmp_path / DIGEST_NAME).unlink()
+        assert later == read_digest(tmp_path, now_s=NOW_S + 9, site=SITE)
 
     def test_a_long_log_is_left_to_the_harvest_and_that_is_said(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -129,7 +129,13 @@ def test_what_the_file_does_not_tell_is_given(
     for command in ("vllm-bench", "vllm"):
         report = run_json(capsys, "collect", command, bench, *given, "--home", home)
         assert report["accepted"] + report["duplicate"] == 1
+        assert [(n["column"], n["name"]) for n in report["unknown_names"]] == [("model", "tiny")]
     assert run_json(capsys, "data", "stats", "--home", home)["by_gpu"] == {"h100-80": 1}
+    odd = (*given[:-2], "--model", "Qwen/Qwen2.5-7B-Instrukt")
+    report = run_json(capsys, "collect", "vllm-bench", bench, *odd, "--home", home)
+    (unknown,) = report["unknown_names"]
+    assert (unknown["column"], unknown["rows"]) == ("model", 1)
+    assert unknown["close"][0] == "Qwen/Qwen2.5-7B-Instruct"
 
 
 def test_prior_counts_shrinks_and_shows_how_much_that_matters(

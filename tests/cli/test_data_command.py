@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,7 +28,7 @@ def written(tmp_path: Path, *lines: str) -> Path:
     return path
 
 
-def run_json(capsys: pytest.CaptureFixture[str], *args: object) -> dict[str, object]:
+def run_json(capsys: pytest.CaptureFixture[str], *args: object) -> dict[str, Any]:
     assert app.run([*map(str, args), "--format", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert isinstance(answer, dict)
@@ -56,6 +56,56 @@ def test_columns_that_are_not_read_are_named(
     assert "\x1b" not in told.err
     report = run_json(capsys, "data", "import", path, "--home", home)
     assert report["unread_columns"] == ["tokens_per_s", "\x1b[31m"]
+
+
+def test_names_that_the_catalogue_does_not_know_are_told_with_close_ones(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = written(
+        tmp_path,
+        GOOD,
+        GOOD.replace("H100", "A1000"),
+        GOOD.replace("H100", "A1000").replace("900", "901"),
+        GOOD.replace("H100", "A100"),
+        GOOD.replace("Instruct", "Instrukt"),
+        GOOD.replace("bf16", "bf61"),
+        GOOD.replace("bf16", ""),
+    )
+    report = run_json(capsys, "data", "import", rows, "--home", home)
+    assert report["accepted"] == 7
+    names = report["unknown_names"]
+    told = {(n["column"], n["name"]): n for n in names}
+    assert told.keys() == {
+        ("gpu", "A1000"), ("gpu", "A100"), ("precision", "bf61"),
+        ("model", "Qwen/Qwen2.5-7B-Instrukt"),
+    }  # fmt: skip
+    assert names[0]["name"] == "A1000"
+    assert names[0]["rows"] == 2
+    assert "a100-80" in names[0]["close"]
+    assert told["gpu", "A100"]["ambiguous"] is True
+    assert told["precision", "bf61"]["close"] == ["bf16"]
+    assert app.run(["data", "import", str(rows), "--home", str(home)]) == 0
+    said = capsys.readouterr().err
+    assert "gpu 'A1000' (2 rows) is not in the catalogue, close: a100-40" in said
+    assert "gpu 'A100' (1 row) is ambiguous: say one of a100-40" in said
+    assert "close: Qwen/Qwen2.5-7B-Instruct" in said
+    assert "no fit learns from them" in said
+
+
+def test_names_that_the_site_adds_are_known(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = written(tmp_path, GOOD.replace("Qwen/Qwen2.5-7B-Instruct", "ours/model"))
+    (unknown,) = run_json(capsys, "data", "import", rows, "--home", home)["unknown_names"]
+    assert unknown["name"] == "ours/model"
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 32,
+        "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192,
+    }  # fmt: skip
+    (home / "models").mkdir()
+    (home / "models" / "ours--model.json").write_text(json.dumps(config), encoding="utf-8")
+    assert run_json(capsys, "data", "import", rows, "--home", home)["unknown_names"] == []
 
 
 def test_importing_twice_stores_once(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -165,6 +166,34 @@ def test_explain_asks_for_what_it_needs_without_a_replay(
     code, _, err = call(capsys, "explain", "--model", "Qwen/Qwen2.5-7B-Instruct")
     assert code == 2
     assert "Missing option '--concurrency'" in err
+
+
+def test_a_fit_tells_the_runs_that_it_cannot_use_by_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = ("--home", str(tmp_path))
+    good = InferenceRun(
+        source="ours", model="Qwen/Qwen2.5-7B-Instruct", engine="vllm", gpu="h100-80", n_gpus=1,
+        precision="bf16", mode="online", status="ok", labels={"output_tokens_per_s": 500.0},
+        prompt_tokens=512.0, output_tokens=256.0, concurrency=8.0,
+    )  # fmt: skip
+    odd = [
+        replace(good, gpu="A1000"),
+        replace(good, precision="bf61"),
+        replace(good, status="oom", labels={}),
+        replace(good, concurrency=9.0, labels={}),
+    ]
+    wanted = {"unresolved": 2, "not_ok": 1, "no_label": 1}
+    Store(tmp_path).append(odd, now_s=1.7e9)
+    for rows in (0, 1):
+        code, out, _ = call(capsys, "fit", *site, "--dry-run", "--format", "json")
+        assert code == 0
+        report = json.loads(out)
+        assert (report["rows"], report["rows_excluded"]) == (rows, wanted)
+        said = " ".join(call(capsys, "fit", *site, "--dry-run")[1].split())
+        assert f"{rows} runs of the site, 1 left out as failed" in said
+        assert "2 left out for a model, GPU or precision that the catalogue does not know" in said
+        Store(tmp_path).append([good], now_s=1.7e9)
 
 
 def test_rows_of_the_site_are_predicted_from_what_it_learned(

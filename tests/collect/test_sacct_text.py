@@ -101,6 +101,8 @@ def test_a_wait_is_taken_from_planned_where_eligible_is_not_printed(tmp_path: Pa
         ("AllocTRES", "gres/gpu:a100_3g.20gb=2", "gpu", "a100_3g.20gb"),
         ("AllocTRES", "gres/gpu=2,gres/gpu:h100=2", "n_gpus", 2),
         ("AllocTRES", "cpu=4,gres/shard:h100=8,mem=4G", "n_gpus", 0),
+        ("AllocTRES", "cpu=8,gres/gpu:a100=1,gres/gpu=1,gres/gpumem=40G", "n_gpus", 1),
+        ("AllocTRES", "gres/gpu=2,gres/gpu_mem:a100=120000,gres/gpuutil=99", "gpu", ""),
         ("JobName", "vLLM-qwen", "job_class", "vllm"),
         ("JobName", "vllm-qwen+", "job_class", "vllm"),
         ("JobName", "наука-модель", "job_class", "other"),
@@ -164,6 +166,32 @@ def test_an_hour_lost_to_daylight_saving_is_no_contradiction(tmp_path: Path) -> 
     # A job that ran for a minute cannot have ended forty minutes before it started.
     short = local | {"ElapsedRaw": "60"}
     assert codes(collect(tmp_path / "a", text(short))) == ["times contradictory"]
+
+
+@pytest.mark.parametrize(
+    ("eligible", "start", "end", "elapsed_s", "wait_s", "ran_s"),
+    [
+        ("02:50", "02:10", "04:10", 7200, 1200, 7200),
+        ("01:50", "02:10", "03:10", 3600, 80 * 60, 3600),
+        ("01:50", "02:10", "03:10", 3599, 80 * 60, 3600),
+        ("01:50", "02:10", "03:10", 7200, 1200, 7200),
+        ("01:20", "01:30", "02:30", 7200, 600, 7200),
+        ("01:20", "01:30", "02:30", 3600, 600, 3600),
+        ("01:20", "01:30", "02:30", 7000, 600, 7200),  # suspended for a while
+        ("02:50", "02:10", "02:20", 600, 1200, 600),
+        ("02:20", "02:30", "03:00", 5400, 600, 5400),
+        ("02:20", "02:30", "03:00", 1000, 600, 5400),  # suspended: both fit, the first counts
+    ],
+)
+def test_a_time_in_the_hour_that_clocks_show_twice_is_the_one_that_fits(
+    tmp_path: Path, eligible: str, start: str, end: str, elapsed_s: int, wait_s: int, ran_s: int
+) -> None:
+    columns = {"Submit": eligible, "Eligible": eligible, "Start": start, "End": end}
+    local = {name: f"2026-10-25T{clock}:00" for name, clock in columns.items()}
+    content = text({**local, "ElapsedRaw": str(elapsed_s)})
+    (job,) = rows(collect(tmp_path / "a", content, zone=ZoneInfo("Europe/Berlin")))
+    assert job.queue_wait_s == wait_s
+    assert job.end_s - job.start_s == ran_s
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from omnipilot.decide.launch_chance import LaunchOdds, fit_confidence
 from omnipilot.decide.placement import ClusterView, NodeGpus, NoPlace, Place, places_for
-from omnipilot.decide.priors import LaunchCounts
+from omnipilot.decide.priors import LaunchCounts, LaunchPrior, pooled_prior
 from omnipilot.decide.queue_plan import plan_start
 from omnipilot.decide.shield import LEVELS, Shield, build_shield
 from omnipilot.domain import Arm, FitVerdict, GpuHealth
@@ -244,19 +244,20 @@ class TestChance:
         return odds.chance(self.ARM, roomy, 80.0, node_factor=node_factor).probability
 
     def test_without_launches_the_default_holds(self) -> None:
-        assert self.chance(LaunchOdds(0.95, {}, {})) == pytest.approx(0.95)
+        assert self.chance(LaunchOdds(LaunchPrior(0.95), {}, {})) == pytest.approx(0.95)
 
     def test_the_clusters_failures_and_the_sites_own_lower_it(self) -> None:
         cluster = {(KIND, 2): LaunchCounts(40, 100), (KIND, 1): LaunchCounts(75, 100)}
-        shared = self.chance(LaunchOdds(0.95, cluster, {}))
+        prior = pooled_prior(cluster.values(), 0.95)
+        shared = self.chance(LaunchOdds(prior, cluster, {}))
         assert 0.35 < shared < 0.65
         own = {(KIND, 2, "fp8"): LaunchCounts(0, 10)}
-        assert self.chance(LaunchOdds(0.95, cluster, own)) == pytest.approx(shared * 20 / 30)
+        assert self.chance(LaunchOdds(prior, cluster, own)) == pytest.approx(shared * 20 / 30)
         other = {(KIND, 2, "bf16"): LaunchCounts(0, 10)}
-        assert self.chance(LaunchOdds(0.95, cluster, other)) == pytest.approx(shared)
+        assert self.chance(LaunchOdds(prior, cluster, other)) == pytest.approx(shared)
 
     def test_the_nodes_health_multiplies_it(self) -> None:
-        assert self.chance(LaunchOdds(0.95, {}, {}), 0.8) == pytest.approx(0.76)
+        assert self.chance(LaunchOdds(LaunchPrior(0.95), {}, {}), 0.8) == pytest.approx(0.76)
 
     def test_a_tight_fit_is_less_sure_than_a_roomy_one(self) -> None:
         tight = fit_confidence(fit(kv_gib_per_gpu=1.0, max_concurrency=1.01), 80.0)
@@ -267,6 +268,7 @@ class TestChance:
     def test_the_note_names_what_counted(self) -> None:
         own = {(KIND, 2, "fp8"): LaunchCounts(3, 4)}
         tight = fit(kv_gib_per_gpu=1.0, max_concurrency=1.2)
-        note = LaunchOdds(0.95, {}, own).chance(self.ARM, tight, 80.0, node_factor=0.8).note
+        odds = LaunchOdds(LaunchPrior(0.95), {}, own)
+        note = odds.chance(self.ARM, tight, 80.0, node_factor=0.8).note
         for words in ("no launches recorded", "3 of 4 of this arm", "fit is", "health leaves 80%"):
             assert words in note

@@ -15,7 +15,13 @@ from wait_backtest import Backtest, backtest
 
 from omnipilot.decide.queue_plan import PoolNow, QueuePlan, plan_start
 from omnipilot.decide.wait_replay import learn_waits, replay
-from omnipilot.decide.waits import WaitEvidence, estimate_wait, fit_wait_model
+from omnipilot.decide.waits import (
+    WaitClass,
+    WaitEvidence,
+    WaitModel,
+    estimate_wait,
+    fit_wait_model,
+)
 
 H = 3600.0
 
@@ -94,6 +100,27 @@ class TestEstimate:
         assert estimate.median_h == pytest.approx(10.0, rel=0.15)
         assert estimate.lower_h == pytest.approx(10.0 * math.exp(-0.26), rel=0.15)
         assert "400 jobs" in estimate.note
+
+    @pytest.mark.parametrize("plans_h", [[1.0], [1.0, 10.0], [1.0, 5.0, 10.0, 10.0]])
+    def test_a_history_that_repeats_itself_answers_for_longer_plans_too(
+        self, plans_h: list[float]
+    ) -> None:
+        jobs = plans_h * 60
+        model = fit_wait_model(
+            [WaitEvidence(h * H, H, H, 1.0) for h in jobs], [h * H for h in jobs]
+        )
+        assert model is not None
+        assert model.classes[-1].up_to > 1e6
+        estimates = [
+            estimate_wait(WaitEvidence(h * H, H, H, 1.0), model) for h in (1, 10, 100, 1000)
+        ]
+        assert all(math.isfinite(e.expected_h) for e in estimates)
+        assert estimates[-1].median_h > estimates[0].median_h
+
+    def test_the_last_class_of_a_model_kept_from_before_holds_all_above(self) -> None:
+        classes = (WaitClass(5.0, (0.0,) * 3, 60),)
+        kept = WaitModel((0.0, 1.0, 0.0, 0.0, 0.0), (0.0,) * 3, classes, H, 60)
+        assert estimate_wait(WaitEvidence(10 * H), kept).median_h == pytest.approx(10.0)
 
     @settings(max_examples=50)
     @given(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from omnipilot.domain.errors import StateError
 from omnipilot.learn.ledger import LEDGER_NAME, Ledger
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
 NOW_S = 1_700_000_000.0
 
@@ -96,6 +97,31 @@ def test_a_crash_between_the_line_and_the_head_loses_nothing(tmp_path: Path) -> 
         ledger.append("promote", "v1", {}, at_s=NOW_S)
     (tmp_path / "ledger.head").write_text(head, encoding="ascii")
     assert len(ledger.entries()) == 3
+
+
+def test_lines_that_another_process_writes_while_it_is_read_are_no_tampering(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = written(tmp_path)
+    for name in ("read_bytes", "read_text"):
+        monkeypatch.setattr(Path, name, _then_append(getattr(Path, name), ledger, monkeypatch))
+    assert len(ledger.entries()) in {3, 4}
+    assert len(ledger.entries()) == 4
+
+
+def _then_append(
+    read: Callable[..., Any], ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    """Another process writes a line, once, right after a file was read."""
+
+    def instead(path: Path, *args: Any, **options: Any) -> Any:
+        found = read(path, *args, **options)
+        monkeypatch.undo()
+        with ledger.locked():
+            ledger.append("promote", "v2", {}, at_s=NOW_S)
+        return found
+
+    return instead
 
 
 def test_another_ledger_s_lines_do_not_pass_for_this_one_s(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, overload
 import numpy as np
 
 from omnipilot.advisor.arm_sheet import sheet_of
+from omnipilot.advisor.asked_release import asked_release
 from omnipilot.advisor.engine import model_option, parameters_of, with_whole_probe
 from omnipilot.advisor.outlook import Outlook
 from omnipilot.advisor.placing import costs_of, no_place, place
@@ -44,6 +45,7 @@ def advise(advisor: Advisor, question: Question, top: int | None = None) -> Advi
         question.request.model_id, question.model_config, allow_fetch=question.allow_fetch
     )
     engine = engine_name(question.request.engine)
+    release = asked_release(question.request.engine_version, engine)
     request = question.request
     if (request.model_id, request.engine) != (model.model_id, engine):
         request = replace(request, model_id=model.model_id, engine=engine)
@@ -97,7 +99,10 @@ def advise(advisor: Advisor, question: Question, top: int | None = None) -> Advi
         weights=weights,
         prices_usd_per_gpu_h=sheet.prices_usd_per_gpu_h,
         gpus_per_node=node_gpus,
-        assumptions=_assumptions(advisor, recommendation, economics, gpus, placed),
+        assumptions=(
+            *_assumptions(advisor, recommendation, economics, gpus, placed),
+            *((f"{release.note}.",) if release.note else ()),
+        ),
         site_runs=site_runs(advisor, model),
         cluster=outlook.report(placed.arms),
     )

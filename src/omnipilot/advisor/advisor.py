@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -206,11 +207,14 @@ class Advisor:
             BadInputError: the file as a whole cannot be read; the store is unchanged.
             StateError: the store cannot be written.
         """
-        from omnipilot.collect import collect_csv  # noqa: PLC0415 - only used here
-        from omnipilot.store import Store, import_file  # noqa: PLC0415 - same
+        from omnipilot.advisor.unknown_names import UnknownNames  # noqa: PLC0415 - only used here
+        from omnipilot.collect import collect_csv  # noqa: PLC0415 - same
+        from omnipilot.store import Store, import_items  # noqa: PLC0415 - same
 
-        store = Store.open(self.home)
-        return import_file(store, path, collect_csv, now_s=now_s, on_progress=on_progress)
+        names = UnknownNames(self.home)
+        rows = names.watch(collect_csv(path))
+        report = import_items(Store.open(self.home), rows, now_s=now_s, on_progress=on_progress)
+        return replace(report, unknown_names=names.found())
 
     def data_stats(self) -> StoreStats:
         """Count what the site's store holds.

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from omnipilot.advisor.asked_release import asked_release
 from omnipilot.advisor.engine import fit_question
 from omnipilot.advisor.fitting import default_utilization_frac
-from omnipilot.catalog.engines import parse_engine_version
 from omnipilot.costmodel.feasibility import check_fit
 from omnipilot.decide.arms import enumerate_arms
 from omnipilot.domain import InfeasibleArm, Scenario
@@ -146,12 +146,7 @@ def scenario_of(advisor: Advisor, arm: Arm, request: ServingRequest, model: Mode
         concurrency=float(request.concurrency),
         mode="online",
         engine=arm.engine,
-        engine_version=request.engine_version or _latest_version(arm.engine),
+        engine_version=asked_release(request.engine_version, arm.engine).version,
         memory_utilization_frac=arm.memory_utilization_frac,
         max_model_len=request.context_tokens,
     )
-
-
-def _latest_version(engine: str) -> str:
-    """The engine's newest known version: what a launch without a stated version runs."""
-    return ".".join(str(part) for part in parse_engine_version("", engine).version)

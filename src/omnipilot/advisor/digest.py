@@ -73,7 +73,7 @@ class Digest:
 
     Args:
         version: of this form.
-        run_bytes: size of the site's own log when it was read.
+        run_bytes: size of the site's own log before it was read.
         job_bytes: size of the cluster's.
         made_s: when, Unix seconds.
         own: the site's own launches by GPU, number and precision.
@@ -137,12 +137,13 @@ def refresh_digest(
     Raises:
         StateError: a log cannot be read.
     """
-    own, faults, seen_s, damaged = _runs(home, now_s)
+    run_bytes = _size(home / LOG_NAME)  # before it is read: what is written since is read anew
+    own, faults, seen_s, damaged = _runs(home, now_s) if run_bytes else ((), (), 0.0, 0)
     if kept is None:
         kept = _jobs(home, now_s, site)
     digest = Digest(
-        run_bytes=_size(home / LOG_NAME),
-        job_bytes=_size(home / CLUSTER_LOG_NAME),
+        run_bytes=run_bytes,
+        job_bytes=kept.job_bytes,
         made_s=now_s,
         own=own,
         cluster=kept.cluster,
@@ -163,8 +164,6 @@ def _runs(
     home: Path, now_s: float
 ) -> tuple[tuple[SiteLaunches, ...], tuple[GpuHealth, ...], float, int]:
     """The site's own launches, the faults, when telemetry was last read, and damaged lines."""
-    if not _size(home / LOG_NAME):
-        return (), (), 0.0, 0
     from omnipilot.domain.rows import StartupRun  # noqa: PLC0415 - most sites ask without rows
     from omnipilot.store.log import ReadTally, Store  # noqa: PLC0415 - same
 
@@ -226,7 +225,8 @@ def _basis(site: Settings) -> str:
 
 def _jobs(home: Path, now_s: float, site: Settings) -> Digest:
     """What the cluster's jobs say, counted as ``omnipilot prior`` counts them."""
-    if not _size(home / CLUSTER_LOG_NAME):
+    job_bytes = _size(home / CLUSTER_LOG_NAME)
+    if not job_bytes:
         return Digest()
     from msgspec import structs  # noqa: PLC0415 - only a harvest needs it
 
@@ -251,6 +251,7 @@ def _jobs(home: Path, now_s: float, site: Settings) -> Digest:
         damaged = history.damaged + history.newer_schema + source.skipped
     named = [structs.replace(j, gpu=j.gpu or kinds.get(j.partition, "")) for j in recent]
     return Digest(
+        job_bytes=job_bytes,
         cluster=tuple(
             SiteLaunches(c.configuration.gpu, c.configuration.n_gpus, c.successes, c.attempts)
             for c in history.configurations

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from omnipilot.advisor.asked_release import asked_release
 from omnipilot.catalog.engines import engines, parse_engine_version
 from omnipilot.costmodel.feasibility import check_fit
 from omnipilot.costmodel.fit_question import FitQuestion
@@ -31,9 +33,10 @@ def fits(advisor: Advisor, launch: Launch) -> FitVerdict:
         launch.model_id, launch.model_config, allow_fetch=launch.allow_fetch
     )
     gpu = advisor.catalog.gpu(launch.gpu)
+    release = asked_release(launch.engine_version, launch.engine)
     site = advisor.settings
     node = GPUS_PER_NODE if site.origin == DEFAULTS_FILE else site.gpus_per_node(gpu)
-    return check_fit(
+    verdict = check_fit(
         FitQuestion(
             model=model,
             gpu=gpu,
@@ -51,6 +54,9 @@ def fits(advisor: Advisor, launch: Launch) -> FitVerdict:
             enforce_eager=launch.enforce_eager,
         )
     )
+    if not release.note:
+        return verdict
+    return replace(verdict, assumptions=(release.note, *verdict.assumptions))
 
 
 def _precision_name(asked: str | None, model: ModelArch, gpu: GpuSpec) -> str:

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from omnipilot.advisor.unknown_names import UnknownNames
 from omnipilot.collect import COLLECTOR_BY_NAME
 from omnipilot.domain.errors import UsageError
 from omnipilot.domain.frozen import dataclass
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from omnipilot.collect.context import RunContext
     from omnipilot.domain.rejection import Rejection
     from omnipilot.domain.rows import Row
+    from omnipilot.domain.unknown_name import UnknownName
 
 __all__ = ["HarvestReport", "Sacct", "collect_files", "harvest_slurm", "store_of"]
 
@@ -62,6 +64,7 @@ class HarvestReport:
         cluster: cluster asked, "" where files were read.
         covered_from_s: begin of the time that is harvested without gaps, Unix seconds, 0 for files.
         covered_until_s: its end, the high-water mark.
+        unknown_names: of rows that were taken and that no fit can use.
     """
 
     collector: str
@@ -75,6 +78,7 @@ class HarvestReport:
     cluster: str = ""
     covered_from_s: int = 0
     covered_until_s: int = 0
+    unknown_names: tuple[UnknownName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +179,14 @@ def collect_files(
         collect = _in_zone(collect, wanted.zone)
     store = store_of(home, entry)
     tally = _Tally(entry, store)
+    names = UnknownNames(home)
     for n, path in enumerate(files):
-        items: Iterable[Row | Rejection] = collect(path)
+        items: Iterable[Row | Rejection] = names.watch(collect(path))
         if wanted is not None and (wanted.since_s or wanted.until_s or wanted.cluster):
             items = _only(items, wanted, tally)
         tell = _teller(on_progress, n / len(files), path.name)
         tally.add(import_items(store, items, now_s=now_s, on_progress=tell), str(path))
-    return tally.report()
+    return dataclasses.replace(tally.report(), unknown_names=names.found())
 
 
 def _in_zone(collect: Collector, zone: tzinfo) -> Collector:

@@ -10,6 +10,7 @@ import numpy as np
 import omnipilot
 from omnipilot.advisor.answer_data import plain
 from omnipilot.advisor.learning_data import FitReport, figures_data
+from omnipilot.advisor.learning_rows import site_set, withheld_rows
 from omnipilot.advisor.site_dataset import site_prices
 from omnipilot.catalog.scenario import ScenarioBuilder
 from omnipilot.costmodel.bundle import base_model_path, load_bundle
@@ -22,10 +23,8 @@ from omnipilot.learn.drift import watch
 from omnipilot.learn.exchanged import exchanged, relabeller
 from omnipilot.learn.gate import Verdict, judge_cards
 from omnipilot.learn.local_fit import Recipe, answer
-from omnipilot.learn.local_rows import local_set, stored_runs
 from omnipilot.learn.recalibrate import UNSCALED, Scale, rescaled
 from omnipilot.learn.registry import Registry
-from omnipilot.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
     Say = Callable[[str], None]
 
-__all__ = ["FitOptions", "Standing", "fit_site", "new_row_streams", "site_set", "standing"]
+__all__ = ["FitOptions", "Standing", "fit_site", "new_row_streams", "standing"]
 
 SHIPPED: Final = "shipped"
 _MOST_TRIES: Final = 5
@@ -155,34 +154,14 @@ def _without_rows(model: FittedModel, card: Mapping[str, Any]) -> FittedModel:
     return replace(rescaled(model, back), local={})
 
 
-def site_set(
-    advisor: Advisor, base: FittedModel, entries: list[Entry], retire: Mapping[str, float]
-) -> LocalSet:
-    """Read the site's rows as a refit takes them; without the ones that were withheld."""
-    out: set[str] = set()
-    for entry in entries:
-        if entry.event == "withhold":
-            out |= set(entry.facts["rows"])
-        elif entry.event == "admit":
-            out -= set(entry.facts["rows"])
-    settings = advisor.settings
-    return local_set(
-        stored_runs(Store(advisor.home)),
-        advisor.catalog,
-        learned=frozenset(base.envelope.novelty["source"]),
-        policy={**settings.retirement, **retire},
-        window_s=settings.freshness_s["runs"],
-        withheld=out,
-    )
-
-
 def fit_site(
     advisor: Advisor, options: FitOptions, *, now_s: float, progress: Say = lambda _: None
 ) -> FitReport:
     """Condition the base model on the site's rows, judge the candidate, promote it if it holds.
 
-    Where another process promotes a model meanwhile, the candidate is judged again against that
-    one. A kill at any moment leaves the model that answered answering, or the next one, whole.
+    Where another process promotes a model or withholds rows meanwhile, the candidate is made and
+    judged again. A kill at any moment leaves the model that answered answering, or the next one,
+    whole.
 
     Raises:
         StateError: the ledger or a bundle is damaged, or the folder cannot be written.
@@ -217,6 +196,9 @@ def fit_site(
             if registry.current != now.pointer:
                 progress("another model was promoted meanwhile: judging again")
                 continue
+            if withheld_rows(registry.ledger.entries()) != withheld_rows(entries):
+                progress("rows were withheld or admitted meanwhile: judging again")
+                continue
             same = version == now.pointer
             report = replace(report, version=version, unchanged=same)
             if same:
@@ -226,7 +208,10 @@ def fit_site(
             if report.verdict.promoted:
                 registry.move("promote", version, {"reason": report.verdict.reason}, at_s=now_s)
         return report
-    raise UsageError("other fits keep promoting models: run omnipilot fit again when they are done")
+    raise UsageError(
+        "other commands keep promoting models or withholding rows: run omnipilot fit again when "
+        "they are done"
+    )
 
 
 def _turn(
@@ -275,7 +260,7 @@ def _relabel(advisor: Advisor, dataset: Dataset) -> Relabel:
 
 def _incumbent(now: Standing, rows: LocalSet, entries: list[Entry]) -> Incumbent:
     hashes = rows.hashes.tolist()
-    out = _withheld(entries)
+    out = withheld_rows(entries)
     return Incumbent(
         Recipe(
             now.own_base,
@@ -287,10 +272,6 @@ def _incumbent(now: Standing, rows: LocalSet, entries: list[Entry]) -> Incumbent
         int(now.card["rows"]) + sum(h not in out for h in now.rows),
         first=now.is_older or not any(e.event == "promote" for e in entries),
     )
-
-
-def _withheld(entries: list[Entry]) -> set[str]:
-    return {h for e in entries if e.event == "withhold" for h in e.facts["rows"]}
 
 
 def _known_rows(
@@ -332,9 +313,9 @@ def _card(now: Standing, rows: LocalSet, took: Turn, known: Mapping[str, float])
 def _report(now: Standing, rows: LocalSet, took: Turn | None, *, dry_run: bool) -> FitReport:
     about: dict[str, Any] = {
         "version": "", "incumbent": now.version, "base": now.base_version, "rows": rows.n,
-        "by_source": rows.sources, "learned": rows.learned, "retired": rows.retirement.retired,
-        "withheld": rows.withheld, "stacks": rows.retirement.groups, "dry_run": dry_run,
-        "excluded": rows.excluded,
+        "by_source": rows.sources, "excluded": rows.excluded_counts, "learned": rows.learned,
+        "retired": rows.retirement.retired, "withheld": rows.withheld,
+        "stacks": rows.retirement.groups, "dry_run": dry_run,
     }  # fmt: skip
     if took is None:
         unchanged = now.base_version == now.version and not now.is_older

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from omnipilot.domain.frozen import dataclass
 from omnipilot.learn.drift import EXCHANGED
@@ -12,16 +12,28 @@ from omnipilot.learn.gate import figures
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from omnipilot.learn.dataset import Excluded
     from omnipilot.learn.drift import Stream
     from omnipilot.learn.gate import HeadFigures, Verdict
     from omnipilot.learn.local_fit import Answered
     from omnipilot.learn.retirement import StackGroup
 
 __all__ = [
-    "FitReport", "Health", "ModelEntry", "alarm_note", "criteria_data", "figures_data",
-    "stream_data", "untrue_words",
+    "FitReport", "Health", "ModelEntry", "alarm_note", "criteria_data", "excluded_words",
+    "figures_data", "stream_data", "untrue_words",
 ]  # fmt: skip
+
+
+_EXCLUDED: Final = {
+    "not_ok": "left out as failed",
+    "no_label": "left out without a measured value",
+    "unresolved": "left out for a model, GPU or precision that the catalogue does not know",
+    "duplicate": "left out as repeats",
+    "several_engines": "left out as runs of several engines",
+    "physically_impossible": "left out: faster than the GPUs can be",
+    "contradictory": "left out: their latencies contradict their rate or the GPUs, check the units",
+    "rejected": "left out as unreadable",
+}
+_UNTRUE: Final = ("physically_impossible", "contradictory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +47,10 @@ class FitReport:
         verdict: of the gate.
         rows: usable rows of the site.
         by_source: rows by the source that they came with.
+        excluded: runs of the site that no model can learn from, by reason.
         learned: rows left out because the base model has learned their source.
         retired: rows that count nothing any more.
         withheld: rows that an operator took out.
-        excluded: unusable runs of the store by reason, None where none was usable.
         held_back: new rows that no site would be expected to measure.
         screened: the streams of rows that were held back.
         drift: new rows against the incumbent's intervals.
@@ -55,10 +67,10 @@ class FitReport:
     verdict: Verdict
     rows: int
     by_source: Mapping[str, int]
+    excluded: Mapping[str, int]
     learned: int
     retired: int
     withheld: int
-    excluded: Excluded | None
     held_back: int
     screened: Sequence[Stream]
     drift: Sequence[Stream]
@@ -86,10 +98,10 @@ class FitReport:
             "criteria": criteria_data(self.verdict),
             "rows": self.rows,
             "rows_by_source": dict(self.by_source),
+            "rows_excluded": dict(self.excluded),
             "rows_learned_by_base": self.learned,
             "rows_retired": self.retired,
             "rows_withheld": self.withheld,
-            "rows_excluded": asdict(self.excluded) if self.excluded else {},
             "rows_held_back": self.held_back,
             "held_back_for": [stream_data(s) for s in self.screened],
             "alarms": [stream_data(s) for s in self.drift if s.alarm],
@@ -152,18 +164,14 @@ class Health:
         }
 
 
-def untrue_words(excluded: Excluded | None) -> list[str]:
-    """What is said of runs that are left out because their numbers cannot be true."""
-    if excluded is None:
-        return []
-    said = (
-        (excluded.physically_impossible, "left out: faster than the GPUs can be"),
-        (
-            excluded.contradictory,
-            "left out: their latencies contradict their rate or the GPUs, check the units",
-        ),
-    )
-    return [f"{n:,} {words}" for n, words in said if n]
+def excluded_words(excluded: Mapping[str, int]) -> list[str]:
+    """What is said of runs that no model can learn from, given by reason."""
+    return [f"{n:,} {_EXCLUDED[reason]}" for reason, n in excluded.items()]
+
+
+def untrue_words(excluded: Mapping[str, int]) -> list[str]:
+    """What is said of those among them whose numbers cannot be true."""
+    return excluded_words({reason: n for reason, n in excluded.items() if reason in _UNTRUE})
 
 
 def criteria_data(verdict: Verdict) -> list[dict[str, Any]]:

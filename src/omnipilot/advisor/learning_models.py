@@ -178,33 +178,43 @@ def promote(
 
 
 def roll_back(advisor: Advisor, version: str, *, now_s: float) -> tuple[str, str]:
-    """Make an earlier version answer again, "" for the one before the present one.
+    """Make an earlier version answer again; each time one promotion further back where "".
 
     Returns:
         The version that answers now and the one that did, "" for the shipped model.
 
     Raises:
-        UsageError: no such version, or nothing was ever promoted.
+        UsageError: no such version, or nothing earlier.
         StateError: the ledger or the bundle is damaged.
     """
     registry = Registry(advisor.home)
     with registry.ledger.locked():
         before = registry.settle()
         moves = [e for e in registry.ledger.entries() if e.event in _MOVES]
-        if not moves:
-            raise UsageError("no model was ever promoted here: the shipped base model answers")
         if version == SHIPPED:
             target = ""
         elif version:
             target = registry.load(version)[2]
         else:
-            # The version that answered before the present one was first made to answer.
-            target = next(e for e in moves if e.version == before).facts["before"]
+            earlier = _line(moves)[:-1]
+            if not earlier:
+                raise UsageError(f"nothing earlier: {before or 'the shipped base model'} answers")
+            target = earlier[-1]
             if target:
                 registry.load(target)
         if target != before:
             registry.move("rollback", target, {"reason": "by hand"}, at_s=now_s)
     return target, before
+
+
+def _line(moves: list[Entry]) -> list[str]:
+    """The versions that were made to answer one after the other, without what was rolled back."""
+    line = [moves[0].facts["before"]] if moves else []
+    for move in moves:
+        if move.event == "rollback" and move.version in line:
+            del line[len(line) - 1 - line[::-1].index(move.version) :]
+        line.append(move.version)
+    return line
 
 
 def withhold(advisor: Advisor, version: str, *, now_s: float, admit: bool = False) -> int:
@@ -251,7 +261,7 @@ def health(advisor: Advisor) -> Health:
             f"{n_new:,} runs are newer than the model: omnipilot fit learns from them"
             + ("; omnipilot fit --widths-only adapts its intervals alone" if now.pointer else "")
         )
-    notes += [f"runs of the site, {words}" for words in untrue_words(rows.excluded)]
+    notes += [f"runs of the site, {words}" for words in untrue_words(rows.excluded_counts)]
     engines: dict[str, str] = {}
     if rows.dataset is not None:
         versions = Counter((r.engine, r.stack.engine_version) for r in rows.dataset.runs)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnipilot.decide.launch_chance import LaunchChance, LaunchOdds
 from omnipilot.decide.placement import NoPlace, places_for
-from omnipilot.decide.priors import LaunchCounts
+from omnipilot.decide.priors import LaunchCounts, pooled_prior
 from omnipilot.decide.queue_plan import PlannedQueue
 from omnipilot.decide.waits import AT_ONCE_S, WaitEstimate, WaitEvidence, estimate_wait
 from omnipilot.domain.frozen import dataclass
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from omnipilot.advisor.cluster_now import ClusterNow
     from omnipilot.decide.placement import Place
-    from omnipilot.decide.priors import LaunchPrior
     from omnipilot.domain import Arm, FitVerdict, ServingRequest
     from omnipilot.domain.cluster import StartEstimate
 
@@ -274,11 +273,10 @@ class Outlook:
     def _chance(
         self, arm: Arm, fit: FitVerdict, memory_gib: float, node_factor: float
     ) -> LaunchChance:
-        odds, prior = self._odds
-        return odds.chance(arm, fit, memory_gib, node_factor=node_factor, prior=prior)
+        return self._odds.chance(arm, fit, memory_gib, node_factor=node_factor)
 
     @cached_property
-    def _odds(self) -> tuple[LaunchOdds, LaunchPrior]:
+    def _odds(self) -> LaunchOdds:
         cluster: defaultdict[tuple[str, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
         own: defaultdict[tuple[str, int, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
         for launches in self._now.digest.cluster:
@@ -291,12 +289,12 @@ class Outlook:
                 tally = own[kind, launches.n_gpus, launches.precision]
                 tally[0] += launches.successes
                 tally[1] += launches.attempts
-        odds = LaunchOdds(
-            self._default_success,
+        return LaunchOdds(
+            # Of the scheduler's names: under its kinds a launch would count once for each.
+            pooled_prior((c.counts for c in self._now.digest.cluster), self._default_success),
             {key: LaunchCounts(*tally) for key, tally in cluster.items()},
             {key: LaunchCounts(*tally) for key, tally in own.items()},
         )
-        return odds, odds.prior()
 
     def _kinds(self, gpu: str) -> tuple[str, ...]:
         return self._now.naming.kinds(gpu, ()) if gpu else ()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from omnipilot.advisor.asked_release import release_of_row
 from omnipilot.catalog.scenario import ScenarioBuilder
 from omnipilot.collect import QUESTIONS, collect_csv
 from omnipilot.domain import TARGET_NAMES, InferenceRun, UsageError
@@ -36,7 +37,10 @@ _CACHE_ENTRIES: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class RowVerdict:
-    """What is said of one row apart from its numbers; ``reason`` is empty where it fits."""
+    """What is said of one row apart from its numbers.
+
+    ``reason`` is empty where it fits and nothing in the row was read otherwise than it says.
+    """
 
     verdict: Verdict
     supported: bool
@@ -94,13 +98,13 @@ class RowPredictor:
         scenarios: list[Scenario] = []
         index: list[int] = []
         for i, item in enumerate(items):
-            resolved = self._resolve(item)
-            if isinstance(resolved, str):
+            resolved, note = self._resolve(item)
+            if resolved is None:
                 verdicts.append(RowVerdict("unknown", supported=False, confidence="low",
-                                           reason=resolved))  # fmt: skip
+                                           reason=note))  # fmt: skip
                 continue
             fit = self._fit(resolved)
-            reason = "" if fit.verdict == "fits" else fit.reason
+            reason = "; ".join(filter(None, ("" if fit.verdict == "fits" else fit.reason, note)))
             verdicts.append(RowVerdict(fit.verdict, supported=False, confidence="low",
                                        reason=reason))  # fmt: skip
             scenarios.append(resolved)
@@ -118,22 +122,26 @@ class RowPredictor:
                     )
         return Batch(first_row, tuple(verdicts), values)
 
-    def _resolve(self, item: InferenceRun | Rejection) -> Scenario | str:
+    def _resolve(self, item: InferenceRun | Rejection) -> tuple[Scenario | None, str]:
+        """The question of a row, and what has to be said of it; None where it is none."""
         if not isinstance(item, InferenceRun):
-            return f"line {item.line}: {item.reason}"
+            return None, f"line {item.line}: {item.reason}"
         if not item.engine:
             item = replace(item, engine=DEFAULT_ENGINE)
         if item.source in self._own:
             item = replace(item, source="")
         key = (item.model, item.gpu, item.gpu_memory_gb, item.precision)
         if key in self._unknown:
-            return self._unknown[key]
+            return None, self._unknown[key]
+        release = release_of_row(item.stack.engine_version, item.engine)
+        if release.note:
+            item = replace(item, stack=replace(item.stack, engine_version=release.version))
         try:
-            return self._builder.scenario(item)
+            return self._builder.scenario(item), release.note
         except UsageError as error:
             if len(self._unknown) < _CACHE_ENTRIES:
                 self._unknown[key] = str(error)
-            return str(error)
+            return None, str(error)
 
     def _fit(self, scenario: Scenario) -> FitVerdict:
         s = scenario

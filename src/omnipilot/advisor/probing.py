@@ -103,7 +103,7 @@ def _informed(advisor: Advisor, fitted: FittedModel) -> tuple[FittedModel, int]:
     """
     if not (advisor.home / _HISTORY).exists():
         return with_floors(fitted), 0
-    from omnipilot.advisor.learning import site_set  # noqa: PLC0415 - most sites ask without rows
+    from omnipilot.advisor.learning_rows import site_set  # noqa: PLC0415 - most sites ask without rows
     from omnipilot.learn.registry import Registry  # noqa: PLC0415 - same
 
     rows = site_set(advisor, fitted, Registry(advisor.home).ledger.entries(), {})

@@ -189,7 +189,8 @@ class GpuNames:
             if kept:
                 return kept
         raise UnknownNameError(
-            f"no GPU kind '{text}': of that chip there are {_listed(entries)}; {_HOW_TO_ADD}"
+            f"no GPU kind '{text}': of that chip there are {_listed(entries)}; {_HOW_TO_ADD}",
+            [e.spec.kind for e in entries],
         )
 
     def _unknown(self, text: str, key: str) -> UnknownNameError:
@@ -201,8 +202,11 @@ class GpuNames:
             for entry in self._exact.get(name) or self._by_chip[name]:
                 if not entry.mig_profile or "mig" in key or "g." in key:
                     kinds[entry.spec.kind] = None
-        shown = f"close are {', '.join(list(kinds)[:6])}" if kinds else "nothing is close to it"
-        return UnknownNameError(f"no GPU kind '{text[:_LONGEST_NAME]}': {shown}; {_HOW_TO_ADD}")
+        near = list(kinds)[:6]
+        shown = f"close are {', '.join(near)}" if near else "nothing is close to it"
+        return UnknownNameError(
+            f"no GPU kind '{text[:_LONGEST_NAME]}': {shown}; {_HOW_TO_ADD}", near
+        )
 
 
 _HOW_TO_ADD: Final = "a site adds kinds by a file in its gpus folder"

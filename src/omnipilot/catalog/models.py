@@ -129,7 +129,7 @@ def resolve_model(
     if found is None and allow_fetch:
         found = _from_file(_fetch(text), text)
     if found is None:
-        raise UnknownNameError(_unknown(text, allow_fetch=allow_fetch))
+        raise _unknown(text, allow_fetch=allow_fetch)
     return found
 
 
@@ -281,7 +281,7 @@ def _fetch(text: str) -> Path:
         UnknownNameError: not installed, offline, or no such repository.
     """
     if not _REPOSITORY.match(text):
-        raise UnknownNameError(_unknown(text, allow_fetch=True))
+        raise _unknown(text, allow_fetch=True)
     try:
         from huggingface_hub import hf_hub_download  # noqa: PLC0415 - optional and slow to import
     except ImportError:
@@ -298,7 +298,7 @@ def _fetch(text: str) -> Path:
         ) from None
 
 
-def _unknown(text: str, *, allow_fetch: bool) -> str:
+def _unknown(text: str, *, allow_fetch: bool) -> UnknownNameError:
     import difflib  # noqa: PLC0415 - only a refusal needs it
 
     table = _table()
@@ -308,7 +308,8 @@ def _unknown(text: str, *, allow_fetch: bool) -> str:
     near = list(dict.fromkeys(names[c] for c in close if names[c]))[:3]
     did_you_mean = f"; close: {', '.join(near)}" if near else ""
     fetch = "" if allow_fetch else ", or fetch it from the hub with --fetch"
-    return (
+    return UnknownNameError(
         f"no model '{one_line(text, 80)}' in the table: give its config.json with "
-        f"--model-config{fetch}{did_you_mean}"
+        f"--model-config{fetch}{did_you_mean}",
+        near,
     )

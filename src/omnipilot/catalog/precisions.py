@@ -129,4 +129,10 @@ def _find(text: str, names: Mapping[str, str], what: str, valid: tuple[str, ...]
         return next(iter(several))
     if len(several) > 1:
         raise AmbiguousNameError(text, tuple(several))
-    raise UnknownNameError(f"no {what} '{text[:80]}': valid are {', '.join(valid)}")
+    import difflib  # noqa: PLC0415 - only a refusal needs it
+
+    near = difflib.get_close_matches(_key(bare)[:80], names, n=3, cutoff=0.6)
+    raise UnknownNameError(
+        f"no {what} '{text[:80]}': valid are {', '.join(valid)}",
+        tuple(dict.fromkeys(names[n] for n in near)),
+    )

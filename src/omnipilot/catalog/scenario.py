@@ -20,6 +20,11 @@ def _kv_dtype(engine: str, precision: PrecisionSpec) -> str:
     return "fp8" if low else "auto"
 
 
+def stated_precision(text: str) -> str:
+    """The weight format that a row states, "" where it leaves it to the model."""
+    return text.split("/unknown", maxsplit=1)[0].strip().lower()
+
+
 class ScenarioBuilder:
     """Turns rows into scenarios, resolving each distinct name once.
 
@@ -73,7 +78,7 @@ class ScenarioBuilder:
         )
 
     def _precision(self, text: str, model: ModelArch, gpu: GpuSpec) -> PrecisionSpec:
-        name = text.split("/unknown", maxsplit=1)[0].strip().lower()
+        name = stated_precision(text)
         if name == "fp4" and model.native_precision == "mxfp4":
             name = "mxfp4"
         if not name:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from omnipilot.cli import exits
 
 if TYPE_CHECKING:
-    from omnipilot.advisor.harvest import HarvestReport
+    from collections.abc import Sequence
 
-__all__ = ["emit_report", "exit_code"]
+    from omnipilot.advisor.harvest import HarvestReport
+    from omnipilot.domain.unknown_name import UnknownName
+
+__all__ = ["emit_report", "emit_unknown_names", "exit_code"]
+
+_SHOWN_NAMES: Final = 20
 
 
 def exit_code(report: HarvestReport) -> int:
@@ -24,11 +29,26 @@ def exit_code(report: HarvestReport) -> int:
     return exits.USAGE if faulty and not taken else exits.OK
 
 
+def emit_unknown_names(names: Sequence[UnknownName]) -> None:
+    """Tell on stderr which rows were kept though no fit can use them."""
+    from omnipilot.cli import output  # noqa: PLC0415 - keeps --help quick
+
+    for name in names[:_SHOWN_NAMES]:
+        output.progress(name.text)
+    if names:
+        more = f" ({len(names) - _SHOWN_NAMES} more names)" if len(names) > _SHOWN_NAMES else ""
+        output.progress(
+            f"rows of such names are kept, and no fit learns from them{more}: correct the file and "
+            "take it in again, or add the GPU kind or model to the site"
+        )
+
+
 def emit_report(report: HarvestReport, form: str) -> None:
     """Print a harvest's report in the form asked for."""
     from omnipilot.cli import output  # noqa: PLC0415 - keeps --help quick
 
     rejections = [(origin, r.line, r.reason) for origin, r in report.rejections]
+    emit_unknown_names(report.unknown_names)
     if form == "json":
         output.emit_json(
             {
@@ -39,6 +59,7 @@ def emit_report(report: HarvestReport, form: str) -> None:
                 "rejected": report.rejected,
                 "outside": report.outside,
                 "by_reason": report.by_reason,
+                "unknown_names": report.unknown_names,
                 "rejections": [
                     {"file": origin, "line": line, "reason": reason}
                     for origin, line, reason in rejections

@@ -41,7 +41,8 @@ def import_(file: Path, home: Path | None, form: str) -> int:
 
     FILE is a CSV file of the normalised columns, plain or gzip-compressed. Rows that are stored
     already are counted as duplicates; a row that cannot be read is refused with its line and the
-    reason, and the others are kept. Columns that are not known are left aside and named. A file
+    reason, and the others are kept. Columns that are not known are left aside and named, and so
+    are GPUs, models and precisions that the catalogue does not know: their rows are kept. A file
     that is no such CSV leaves the store as it was.
 
     \b
@@ -50,6 +51,7 @@ def import_(file: Path, home: Path | None, form: str) -> int:
       omnipilot data import my_runs.csv --home /srv/omnipilot --format json
     """
     from omnipilot.advisor import Advisor  # noqa: PLC0415 - keeps --help quick
+    from omnipilot.cli.collect_report import emit_unknown_names  # noqa: PLC0415 - same
     from omnipilot.cli.output import progress  # noqa: PLC0415 - same
     from omnipilot.collect import unread_columns  # noqa: PLC0415 - same
 
@@ -61,6 +63,7 @@ def import_(file: Path, home: Path | None, form: str) -> int:
     unread = unread_columns(file)
     if unread:
         progress(f"columns not read: {', '.join(unread)}")
+    emit_unknown_names(report.unknown_names)
     _emit_report(report, unread, form)
     if report.rejected and not report.accepted + report.duplicate:
         progress(f"error: no row of {file} could be read")
@@ -79,6 +82,7 @@ def _emit_report(report: ImportReport, unread: tuple[str, ...], form: str) -> No
                 "rejected": report.rejected,
                 "by_reason": report.by_reason,
                 "unread_columns": unread,
+                "unknown_names": report.unknown_names,
                 "rejections": [{"line": r.line, "reason": r.reason} for r in report.rejections],
             }
         )

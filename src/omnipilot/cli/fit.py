@@ -156,7 +156,7 @@ def _headline(report: FitReport) -> str:
 def _emit(report: FitReport) -> None:
     from omnipilot.advisor.learning_data import (  # noqa: PLC0415 - keeps --help quick
         alarm_note,
-        untrue_words,
+        excluded_words,
     )
     from omnipilot.cli import output  # noqa: PLC0415 - same
     from omnipilot.cli.learning_tables import (  # noqa: PLC0415 - same
@@ -168,6 +168,7 @@ def _emit(report: FitReport) -> None:
 
     click.echo(_headline(report))
     parts = [f"{report.rows:,} runs of the site"]
+    parts += excluded_words(report.excluded)
     parts += [
         f"{n:,} {words}"
         for n, words in (
@@ -178,7 +179,6 @@ def _emit(report: FitReport) -> None:
         )
         if n
     ]
-    parts += untrue_words(report.excluded)
     click.echo(f"{', '.join(parts)}; base model {report.base}.")
     click.echo(report.verdict.reason[:1].upper() + report.verdict.reason[1:] + ".")
     emit_criteria(report.verdict.criteria)

@@ -29,7 +29,7 @@ from omnipilot.collect.slurm_values import (
     is_step,
     job_number,
     job_state,
-    time_s,
+    times_of_job,
     whole_number,
 )
 from omnipilot.domain.errors import BadInputError
@@ -238,11 +238,11 @@ class _Reader:
             raise FieldError("JobID unreadable", "JobID is no job number")
         number = job_number(shown)
         code, signal = exit_pair(exit_code)
-        zone = self._zone
-        start_s = time_s(start, "Start", zone)
-        if eligible or not planned or not start_s:
-            eligible_s = time_s(eligible, "Eligible", zone)
-        else:
+        elapsed_s = _elapsed_s(elapsed_raw, elapsed)
+        submit_s, eligible_s, start_s, end_s = times_of_job(
+            submit, eligible, start, end, elapsed_s=elapsed_s, zone=self._zone
+        )
+        if planned and start_s and not eligible:
             eligible_s = start_s - (duration_s(planned, "Planned") or 0)
         if comment and self._delimiter in comment and MARK in comment:  # base64 holds none
             raise FieldError("delimiter ambiguous", "AdminComment holds the delimiter")
@@ -250,11 +250,11 @@ class _Reader:
             job_id=number.shown,
             n_tasks=number.n_tasks,
             state=self._state(state),
-            submit_s=time_s(submit, "Submit", zone),
+            submit_s=submit_s,
             eligible_s=eligible_s,
             start_s=start_s,
-            end_s=time_s(end, "End", zone),
-            elapsed_s=_elapsed_s(elapsed_raw, elapsed),
+            end_s=end_s,
+            elapsed_s=elapsed_s,
             raw_job_id=whole_number(raw, "JobIDRaw") if raw else 0,
             allocated=self._tres(allocated) if allocated else None,
             requested=self._tres(requested),

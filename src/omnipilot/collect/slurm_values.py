@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from omnipilot.collect.row_fault import RowFault
@@ -21,7 +22,8 @@ __all__ = [
     "EARLIEST_S", "LATEST_S", "MOST_COUNT", "MOST_GPUS",
     "FieldError", "Gpus", "JobNumber", "JobState", "array_tasks", "checked_duration_s",
     "checked_time_s", "duration_s", "exit_pair", "gpus_of_counts", "gpus_of_tres", "is_step",
-    "job_class", "job_number", "job_state", "named_state", "time_s", "whole_number",
+    "job_class", "job_number", "job_state", "named_state", "time_s", "times_of_job",
+    "whole_number",
 ]  # fmt: skip
 
 EARLIEST_S: Final = 946_684_800  # 2000-01-01: before Slurm existed
@@ -81,13 +83,14 @@ def whole_number(text: str, column: str, most: int = MOST_COUNT) -> int:
     return value
 
 
-def time_s(text: str, column: str, zone: tzinfo = UTC) -> int:
+def time_s(text: str, column: str, zone: tzinfo = UTC, *, fold: int = 0) -> int:
     """Read a time: Unix seconds, or ISO 8601 with or without an offset; 0 where there is none.
 
     Args:
         text: the field.
         column: its name, for the message.
         zone: where times without an offset were printed.
+        fold: 1 for the second occurrence of a time that clocks showed twice.
 
     Example:
         >>> time_s("1795957803", "End"), time_s("2026-11-29T13:10:03", "End"), time_s("None", "End")
@@ -104,10 +107,51 @@ def time_s(text: str, column: str, zone: tzinfo = UTC) -> int:
             raise FieldError("time unreadable", f"{column} is no time")
         try:
             when = datetime.fromisoformat(text)
-            seconds = int((when if when.tzinfo else when.replace(tzinfo=zone)).timestamp())
+            if when.tzinfo is None:
+                when = when.replace(tzinfo=zone, fold=fold)
+            seconds = int(when.timestamp())
         except (ValueError, OverflowError):
             raise FieldError("time unreadable", f"{column} is no time") from None
     return checked_time_s(seconds, column)
+
+
+def times_of_job(
+    submit: str, eligible: str, start: str, end: str, *, elapsed_s: int | None, zone: tzinfo = UTC
+) -> tuple[int, ...]:
+    """Read the times of one job, in Unix seconds; 0 where there is none.
+
+    A time in the hour that clocks showed twice has two meanings. Those count with which the times
+    come in order and the job ran for ``elapsed_s``; the first where both do.
+
+    Raises:
+        FieldError: one is no time.
+
+    Example:
+        >>> from zoneinfo import ZoneInfo
+        >>> texts = [f"2026-10-25T{clock}:00" for clock in ("02:50", "02:50", "02:10", "04:10")]
+        >>> _, eligible_s, start_s, _ = times_of_job(
+        ...     *texts, elapsed_s=7200, zone=ZoneInfo("Europe/Berlin")
+        ... )
+        >>> start_s - eligible_s
+        1200
+    """
+    texts = {"Submit": submit, "Eligible": eligible, "Start": start, "End": end}
+    first = tuple(time_s(text, column, zone) for column, text in texts.items())
+    if zone is UTC:
+        return first
+    second = (time_s(text, column, zone, fold=1) for column, text in texts.items())
+    meanings = product(*(dict.fromkeys(pair) for pair in zip(first, second, strict=True)))
+    return min(meanings, key=lambda times: _contradictions(times, elapsed_s))
+
+
+def _contradictions(times: tuple[int, ...], elapsed_s: int | None) -> int:
+    *_, start_s, end_s = times
+    found = sum(before > after for before, after in pairwise(filter(None, times)))
+    if start_s and end_s and elapsed_s is not None:
+        spare_s = end_s - start_s - elapsed_s
+        # A second is the clocks' slack. More time than elapsed may be suspension, less cannot be.
+        found += (spare_s < -1) + (abs(spare_s) > 1)
+    return found
 
 
 def checked_time_s(seconds: int, column: str) -> int:
@@ -198,7 +242,7 @@ def gpus_of_tres(text: str) -> Gpus:
                 "TRES unreadable",
                 "a TRES list holds an item that is not name=number: is the column cut short?",
             )
-        if name.startswith("gres/gpu"):
+        if name.partition(":")[0] == "gres/gpu":
             counts.append((name, whole_number(value, "TRES", MOST_GPUS)))
     return gpus_of_counts(counts)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from omnipilot.decide.priors import NO_LAUNCHES, LaunchPrior, pooled_prior
+from omnipilot.decide.priors import NO_LAUNCHES, LaunchPrior
 from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -42,27 +42,18 @@ class LaunchOdds:
     """Launches on record.
 
     Args:
-        default: probability without any.
-        cluster: launches on the cluster by GPU kind of the catalogue and number.
-        own: the site's own launches by arm (kind, number, precision).
+        prior: the rate that configurations share.
+        cluster: launches on the cluster by GPU kind of the catalogue and number; those of a name
+            that could be several kinds stand under each.
+        own: the site's own launches by arm (kind, number, precision); likewise.
     """
 
-    default: float
+    prior: LaunchPrior
     cluster: Mapping[Configuration, LaunchCounts]
     own: Mapping[tuple[str, int, str], LaunchCounts]
 
-    def prior(self) -> LaunchPrior:
-        """The rate that configurations share."""
-        return pooled_prior(self.cluster.values(), default_mean=self.default)
-
     def chance(
-        self,
-        arm: Arm,
-        fit: FitVerdict,
-        memory_gib: float,
-        *,
-        node_factor: float = 1.0,
-        prior: LaunchPrior | None = None,
+        self, arm: Arm, fit: FitVerdict, memory_gib: float, *, node_factor: float = 1.0
     ) -> LaunchChance:
         """Chance of one arm.
 
@@ -71,11 +62,9 @@ class LaunchOdds:
             fit: its verdict.
             memory_gib: memory of one GPU.
             node_factor: what the node's health leaves of the chance.
-            prior: :meth:`prior`, where it is asked for many arms.
         """
-        prior = prior or self.prior()
         counts = self.cluster.get((arm.gpu_kind, arm.tensor_parallel), NO_LAUNCHES)
-        shared = prior.posterior(counts)
+        shared = self.prior.posterior(counts)
         own = self.own.get((arm.gpu_kind, arm.tensor_parallel, arm.precision), NO_LAUNCHES)
         mine = LaunchPrior(shared.mean, _OWN_STRENGTH).posterior(own)
         sure = fit_confidence(fit, memory_gib)

@@ -183,6 +183,7 @@ def _classes(predicted: FloatArray, errors: FloatArray) -> tuple[WaitClass, ...]
         return (WaitClass(_TOP, spread, len(errors)),)
     n_classes = max(1, min(_CLASSES, len(errors) // _FEWEST_IN_CLASS))
     edges = np.quantile(predicted, np.arange(1, n_classes) / n_classes)
+    edges = edges[edges < predicted.max()]  # where many are alike, none would be above
     place = np.searchsorted(edges, predicted)
     found = []
     for i, up_to in enumerate([*edges.tolist(), _TOP]):
@@ -238,8 +239,8 @@ def estimate_wait(
         quantiles = [share * planned_s for share in _ASSUMED_SHARES]
         return _of(quantiles, "planned start; how far jobs keep to plans is assumed")
     predicted = float((_design([evidence], model.past_s) @ np.array(model.weights))[0])
-    errors = next(c.errors for c in model.classes if predicted <= c.up_to)
-    quantiles = [math.exp(predicted + error) - _FLOOR_S for error in errors]
+    mine = next((c for c in model.classes if predicted <= c.up_to), model.classes[-1])
+    quantiles = [math.exp(predicted + error) - _FLOOR_S for error in mine.errors]
     return _of(quantiles, f"plan, depth and past, weighed as {model.samples} jobs waited")
 
 

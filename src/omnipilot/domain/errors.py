@@ -33,7 +33,16 @@ class UsageError(OmniPilotError):
 
 
 class UnknownNameError(UsageError):
-    """A name that no catalogue entry answers to."""
+    """A name that no catalogue entry answers to.
+
+    Args:
+        message: what the user is told.
+        close: canonical names that it resembles, the closest first.
+    """
+
+    def __init__(self, message: str, close: Sequence[str] = ()) -> None:
+        self.close = tuple(close)
+        super().__init__(message)
 
 
 class AmbiguousNameError(UsageError):

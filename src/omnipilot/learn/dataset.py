@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -42,23 +42,32 @@ SEVERAL_ENGINES = "disaggregated"
 class Excluded:
     """Rows left out of a training set, by reason."""
 
-    not_ok: int
-    duplicate: int
-    unresolved: int
-    rejected: int
-    physically_impossible: int
-    no_label: int
-    several_engines: int
-    contradictory: int
+    not_ok: int = 0
+    duplicate: int = 0
+    unresolved: int = 0
+    rejected: int = 0
+    physically_impossible: int = 0
+    no_label: int = 0
+    several_engines: int = 0
+    contradictory: int = 0
 
     @property
     def total(self) -> int:
         """All rows left out."""
-        return (
-            self.not_ok + self.duplicate + self.unresolved + self.rejected
-            + self.physically_impossible + self.no_label + self.several_engines
-            + self.contradictory
-        )  # fmt: skip
+        return sum(self.counts.values())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows by reason, of those that there are."""
+        return {reason: n for reason, n in asdict(self).items() if n}
+
+
+class NoUsableRowError(BadInputError):
+    """Every row was left out; ``excluded`` counts why."""
+
+    def __init__(self, excluded: Excluded) -> None:
+        self.excluded = excluded
+        super().__init__("no usable measured row: nothing to learn from")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +132,7 @@ def build_dataset(items: Iterable[InferenceRun | Rejection], catalog: Catalog) -
     impossible (COSTMODEL §2), and rows whose numbers contradict each other.
 
     Raises:
-        BadInputError: no usable row is left.
+        NoUsableRowError: no usable row is left.
     """
     builder = ScenarioBuilder(catalog)
     runs: list[InferenceRun] = []
@@ -159,7 +168,7 @@ def build_dataset(items: Iterable[InferenceRun | Rejection], catalog: Catalog) -
         scenarios.append(scenario)
         runs.append(item)
     if not runs:
-        raise BadInputError("no usable measured row: nothing to learn from")
+        raise NoUsableRowError(Excluded(**counts))
     frame = build_frame(scenarios)
     table = label_matrix(runs)
     with np.errstate(divide="ignore", invalid="ignore"):

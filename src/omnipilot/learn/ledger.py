@@ -121,6 +121,7 @@ class Ledger:
 
     def _read(self) -> tuple[list[Entry], int]:
         """The entries, and the bytes of their lines."""
+        head = self._read_head()  # first: a line written since is no line that was cut off
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -136,7 +137,7 @@ class Ledger:
             entries.append(self._entry(line, len(entries) + 1, previous))
             previous = entries[-1].digest
             whole_bytes += len(line)
-        self._check_length(entries)
+        self._check_length(entries, *head)
         return entries, whole_bytes
 
     def _entry(self, line: bytes, n: int, previous: str) -> Entry:
@@ -160,17 +161,21 @@ class Ledger:
             )
         return entry
 
-    def _check_length(self, entries: list[Entry]) -> None:
+    def _read_head(self) -> tuple[int, str]:
+        """How many lines were written, and the digest of the last."""
         try:
             n, digest = self._head.read_text(encoding="ascii").split()
             told = int(n)
             if told < 0:
                 raise ValueError(n)  # noqa: TRY301 - one message for all that is no head
         except FileNotFoundError:
-            told, digest = 0, _FIRST
+            return 0, _FIRST
         except (OSError, ValueError) as error:
             raise StateError(f"{self._head} cannot be read: restore it from a copy") from error
-        # The head may be one behind: a crash between the line and the head.
+        return told, digest
+
+    def _check_length(self, entries: list[Entry], told: int, digest: str) -> None:
+        # The head may lag: a crash between the line and the head, or a line written since.
         if len(entries) < told or (told and entries[told - 1].digest != digest):
             raise StateError(
                 f"{self.path} holds {len(entries)} lines where {told} were written: its end was "

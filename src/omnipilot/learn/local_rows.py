@@ -12,7 +12,7 @@ import numpy as np
 from omnipilot.domain.errors import BadInputError
 from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.rows import InferenceRun, LabelledRun
-from omnipilot.learn.dataset import build_dataset
+from omnipilot.learn.dataset import NoUsableRowError, build_dataset
 from omnipilot.learn.retirement import Retirement, weigh
 from omnipilot.store.dataset import run_of
 
@@ -65,7 +65,8 @@ def stored_runs(store: Store) -> list[StoredRun]:
 class LocalSet:
     """A site's usable rows, as questions of the site itself.
 
-    ``dataset`` is None without any. ``hashes`` name its rows (n,), ``weight`` is what each counts
+    ``dataset`` is None without any; ``excluded`` counts runs that cannot be used, None where there
+    was no run. ``hashes`` name its rows (n,), ``weight`` is what each counts
     (n,), 0 for retired ones; ``sources`` counts them by the source that they came with. ``learned``
     rows were left out because the base model has learned them, ``withheld`` on an operator's word.
     """
@@ -82,6 +83,11 @@ class LocalSet:
     def n(self) -> int:
         """Usable rows, retired ones included."""
         return len(self.hashes)
+
+    @property
+    def excluded_counts(self) -> dict[str, int]:
+        """Runs that cannot be used, by reason."""
+        return self.excluded.counts if self.excluded else {}
 
     @property
     def weight(self) -> NDArray[np.float64]:
@@ -134,8 +140,8 @@ def local_set(
         return LocalSet(None, np.zeros(0, dtype="<U64"), nothing, {}, None, **counts)
     try:
         dataset = build_dataset(runs, catalog)
-    except BadInputError:  # not one usable row
-        return LocalSet(None, np.zeros(0, dtype="<U64"), nothing, {}, None, **counts)
+    except NoUsableRowError as error:
+        return LocalSet(None, np.zeros(0, dtype="<U64"), nothing, {}, error.excluded, **counts)
     kept = [about[id(run)] for run in dataset.runs]
     kinds = dataset.data.frame.category("gpu_kind").tolist()
     at_s = np.asarray([s.at_s for s in kept])

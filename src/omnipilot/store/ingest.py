@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import IO
 
     from omnipilot.domain.rows import Row
+    from omnipilot.domain.unknown_name import UnknownName
     from omnipilot.store.log import Store
 
 __all__ = ["ImportReport", "StoreStats", "import_file", "import_items", "stats"]
@@ -33,7 +34,8 @@ _BLOCK_BYTES: Final = 4 * 2**20
 class ImportReport:
     """What became of the records of one file.
 
-    ``rejections`` holds the first 20; ``by_reason`` counts all of them by class.
+    ``rejections`` holds the first 20; ``by_reason`` counts all of them by class. ``unknown_names``
+    are of rows that were taken and that no fit can use.
     """
 
     accepted: int
@@ -41,6 +43,7 @@ class ImportReport:
     rejected: int
     rejections: tuple[Rejection, ...]
     by_reason: dict[str, int]
+    unknown_names: tuple[UnknownName, ...] = ()
 
     @property
     def total(self) -> int:
