@@ -213,7 +213,8 @@ def test_a_grid_is_planned_run_and_told(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    "option", [["--concurrency", "0"], ["--concurrency", "x"], ["--axis", "kv_dtype"],
+    "option", [["--engine-version", "abc"], ["--axis", "engine_version=0.11.2,abc"],
+               ["--concurrency", "0"], ["--concurrency", "x"], ["--axis", "kv_dtype"],
                ["--checkpoint", "a=b"], ["--axis", "enforce_eager=true"]],
 )  # fmt: skip
 def test_a_grid_s_mistake_is_told_in_one_line(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from omnipilot.advisor.asked_release import asked_release
 from omnipilot.advisor.cluster_now import observe
 from omnipilot.advisor.engine import weights_folder
 from omnipilot.advisor.fitting import default_utilization_frac
@@ -41,12 +42,14 @@ def plan_grid(
         now_s: Unix seconds.
 
     Raises:
-        UsageError: an unknown name, an axis without a feature, or a grid that is too large.
+        UsageError: an unknown name or engine version, an axis without a feature, or a grid that is too large.
         BundleError: no usable cost model.
         BadInputError: the file holds no cluster state, or a model given by its config has neither
             weights beside it nor a checkpoint.
         StateError: the store cannot be read.
     """
+    for version in (grid.engine_version, *grid.further.get("engine_version", ())):
+        asked_release(version, "vllm")
     now = observe(advisor, live=live, state_file=state_file, now_s=now_s)
     return make_plan(
         replace(grid, checkpoints=_folders(advisor, grid) | grid.checkpoints),
