@@ -42,7 +42,8 @@ def plan_grid(
         now_s: Unix seconds.
 
     Raises:
-        UsageError: an unknown name or engine version, an axis without a feature, or a grid that is too large.
+        UsageError: an unknown name or engine version, an axis without a feature, or a grid that
+            is too large.
         BundleError: no usable cost model.
         BadInputError: the file holds no cluster state, or a model given by its config has neither
             weights beside it nor a checkpoint.
