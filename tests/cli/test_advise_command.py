@@ -183,6 +183,25 @@ class TestAdvise:
         )[1]  # fmt: skip
         assert json.loads(answer)["request"]["model_id"] == "own/small"
 
+    @pytest.mark.parametrize("named", [(), ("--model", "here"), ("--model", "config.json")])
+    def test_the_config_that_is_given_counts_and_none_that_lies_where_the_command_runs(
+        self,
+        tmp_path: Path,
+        run: Callable[..., Any],
+        monkeypatch: pytest.MonkeyPatch,
+        named: tuple[str, ...],
+    ) -> None:
+        odd = CONFIG.replace("2048", "1920").replace("32,", "30,").replace("8,", "6,", 1)
+        for place, text in (("given", CONFIG), ("here", odd), ("", odd)):
+            (tmp_path / place).mkdir(exist_ok=True)
+            (tmp_path / place / "config.json").write_text(text)
+        monkeypatch.chdir(tmp_path)
+        load = ("--concurrency", 8, "--context", 1024, "--gpus", "h100-80", "--no-live")
+        asked = ("advise", "--model-config", "given", *named, *load, "--format", "json")
+        assert json.loads(run(*asked)[1])["infeasible"] == []
+        refused = run("advise", "--model", "here", *load, "--format", "json")[1]
+        assert json.loads(refused)["infeasible"] != []
+
     def test_a_request_without_a_model_is_refused(self, run: Callable[..., Any]) -> None:
         code, _, err = run("advise", "--concurrency", 1, "--context", 100)
         assert code == 2

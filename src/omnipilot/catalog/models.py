@@ -135,6 +135,8 @@ def resolve_model(
 
 def config_path(text: str) -> Path | None:
     """The config.json, or its folder, that a model is named by; None where it is no path."""
+    if not text:
+        return None
     try:
         path = Path(text)
         return path if path.suffix.lower() == ".json" or (path / "config.json").is_file() else None

@@ -42,7 +42,7 @@ def question_of(
     from omnipilot.domain import ServingRequest, Slo  # noqa: PLC0415 - same
 
     check_model(model_id, model_config)
-    if (path := config_path(model_id)) is not None:
+    if model_config is None and (path := config_path(model_id)) is not None:
         model_id, model_config = "", path
     prompt, output = ServingRequest.with_lengths(context_tokens, prompt_tokens, output_tokens)
     return Question(
