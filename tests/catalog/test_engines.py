@@ -78,6 +78,7 @@ def test_the_core_named_after_the_number_is_kept() -> None:
 
 def test_the_last_patch_prints_as_written() -> None:
     assert parse_engine_version("vllm 0.6.x").text == "vllm 0.6.x"
+    assert parse_engine_version("vllm 0.99.1").text == "vllm 0.99.1"
 
 
 @given(st.text(max_size=60))

@@ -53,8 +53,8 @@ class EngineVersion:
     @property
     def text(self) -> str:
         """Engine and version, e.g. ``vllm 0.11.0``."""
-        text = ".".join(map(str, self.version))
-        return f"{self.engine} {text.replace(f'.{_LAST_PATCH}', '.x')}"
+        major, minor, patch = self.version
+        return f"{self.engine} {major}.{minor}.{'x' if patch == _LAST_PATCH else patch}"
 
 
 @dataclass(frozen=True, slots=True)
