@@ -94,6 +94,25 @@ def test_a_type_of_the_operators_that_nobody_knows_excludes_nobody(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("gres", "told"),
+    [
+        ("gpu:a100:2", "is a100-40 or a100-80"), ("gpu:h200:4", "is h200-141 and"),
+        ("gpu:h100:1", "asks for 1 GPU and"), ("gpu:1", "asks for 1 GPU and"),
+        ("gpu:h100", "asks for 1 GPU and"),
+    ],
+)  # fmt: skip
+def test_gpus_that_are_not_the_arms_are_refused(tmp_path: Path, gres: str, told: str) -> None:
+    with pytest.raises(BadInputError, match=rf"--gres {gres} {told}.*2x h100-80 bf16 is launched"):
+        prepared(tmp_path, (node("n1"),), arm="h100-80:2:bf16", gres=gres)
+
+
+@pytest.mark.parametrize("gres", ["gpu:h100:2", "gpu:h100:4", "gpu:2", "gpu:ours:2", "shard:9"])
+def test_gpus_that_may_be_the_arms_are_asked_for_as_they_are(tmp_path: Path, gres: str) -> None:
+    launch = prepared(tmp_path, (node("n1"),), arm="h100-80:2:bf16", gres=gres)
+    assert launch.spec.job.gres == gres
+
+
+@pytest.mark.parametrize(
     "said", [{}, {"partition": "prio"}, {"gres": "gpu:h100:1"},
              {"partition": "prio", "gres": "gpu:h100:1"}],
 )  # fmt: skip

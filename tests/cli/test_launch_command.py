@@ -166,6 +166,23 @@ def test_a_grid_loads_a_model_given_by_its_config_from_its_folder(
     assert planned["spec"]["checkpoint"] == str(folder)
 
 
+@pytest.mark.parametrize(
+    ("gres", "told"),
+    [("gpu:h100:2", "a100-40 bf16 is launched"), ("gpu:1", "2x h100-80 bf16 is launched")],
+)
+def test_a_grid_of_arms_that_the_gpus_asked_for_cannot_be_is_refused(
+    gres: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = tmp_path / "grid.json"
+    asked = ["bench", "plan", "--models", MODEL, "--gpus", "h100-80,a100-40", "--tp", "1,2",
+             "--precisions", "bf16", "--concurrency", "2", "--context", "512", "--no-live",
+             "--gres", gres, "--out", str(plan), "--home", str(tmp_path / "home")]  # fmt: skip
+    assert run(asked) == 2
+    assert told in capsys.readouterr().err
+    assert not plan.exists()
+    assert run([*asked, "--gpus", "h100-80", "--tp", gres[-1]]) == 0
+
+
 @pytest.mark.parametrize("where", [[], ["--module", "nonexistent-module"]])
 def test_a_local_launch_without_the_engine_says_so_and_nothing_of_the_arm(
     where: list[str],

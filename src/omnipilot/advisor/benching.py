@@ -9,6 +9,7 @@ from omnipilot.advisor.asked_release import asked_release
 from omnipilot.advisor.cluster_now import observe
 from omnipilot.advisor.engine import weights_folder
 from omnipilot.advisor.fitting import default_utilization_frac
+from omnipilot.advisor.launch_place import check_gres
 from omnipilot.catalog.models import config_path
 from omnipilot.domain import BadInputError
 from omnipilot.launch.grid import make_plan
@@ -45,14 +46,14 @@ def plan_grid(
         UsageError: an unknown name or engine version, an axis without a feature, or a grid that
             is too large.
         BundleError: no usable cost model.
-        BadInputError: the file holds no cluster state, or a model given by its config has neither
-            weights beside it nor a checkpoint.
+        BadInputError: the file holds no cluster state, a model given by its config has neither
+            weights beside it nor a checkpoint, or ``gres`` names GPUs that are not an arm's.
         StateError: the store cannot be read.
     """
     for version in (grid.engine_version, *grid.further.get("engine_version", ())):
         asked_release(version, "vllm")
     now = observe(advisor, live=live, state_file=state_file, now_s=now_s)
-    return make_plan(
+    plan = make_plan(
         replace(grid, checkpoints=_folders(advisor, grid) | grid.checkpoints),
         advisor.catalog,
         lambda gpu: now.gpus_per_node(gpu, advisor.settings),
@@ -61,6 +62,9 @@ def plan_grid(
         model_version=advisor.model.version,
         default_utilization_frac=default_utilization_frac("vllm", grid.engine_version),
     )
+    for run in plan.runs:
+        check_gres(now.naming, grid.job.gres, run.spec.arm)
+    return plan
 
 
 def _folders(advisor: Advisor, grid: Grid) -> dict[tuple[str, str], str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from omnipilot.advisor.job_scripts import gpus_of
 from omnipilot.advisor.outlook import Outlook
 from omnipilot.collect.live_nodes import gres_gpus
 from omnipilot.decide.placement import NoPlace, lookalikes
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from omnipilot.decide.placement import ClusterView, Place
     from omnipilot.domain import Arm
 
-__all__ = ["LaunchPlace", "find_place"]
+__all__ = ["LaunchPlace", "check_gres", "find_place"]
 
 _MOST_NAMED: Final = 4
 
@@ -34,6 +35,31 @@ class LaunchPlace(NamedTuple):
     gres: str = ""
     exclude: tuple[str, ...] = ()
     max_time_s: int = 0
+
+
+def check_gres(naming: GpuNaming, gres: str, arm: Arm) -> None:
+    """Refuse GPUs that cannot be the arm's: its run would be kept as one of the arm.
+
+    Args:
+        naming: what the scheduler's names mean; one that says nothing is the operator's own.
+        gres: as ``--gres`` has it, "" where it is left out.
+        arm: what is launched.
+
+    Raises:
+        BadInputError: they are of another kind, or fewer than the arm takes.
+    """
+    word, n_gpus = gpus_of(gres)
+    kinds = naming.kinds(word, ()) if word else ()
+    if kinds and arm.gpu_kind not in kinds:
+        told = f"is {' or '.join(kinds)}"
+    elif 0 < n_gpus < arm.tensor_parallel:
+        told = f"asks for {n_gpus} GPU{'s' if n_gpus > 1 else ''}"
+    else:
+        return
+    raise BadInputError(
+        f"--gres {gres} {told} and {arm.label} is launched: leave --gres out, or choose an arm "
+        "that it fits"
+    )
 
 
 def find_place(

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.advisor.engine import weights_folder
-from omnipilot.advisor.launch_place import LaunchPlace, find_place
+from omnipilot.advisor.launch_place import LaunchPlace, check_gres, find_place
 from omnipilot.advisor.launch_time import LaunchTime, time_limit_min
 from omnipilot.catalog.engines import engine_name
 from omnipilot.domain import BadInputError
@@ -90,7 +90,7 @@ def prepare_launch(advisor: Advisor, order: LaunchOrder, run_id: str) -> Prepare
 
     Raises:
         UsageError: as for advice; an arm that is unknown, cannot start, or needs a checkpoint; a
-            partition that cannot take it.
+            partition that cannot take it; GPUs in ``gres`` that are not its own.
     """
     if engine_name(order.question.request.engine) != "vllm":
         raise BadInputError("launch knows vllm only: leave --engine out")
@@ -264,7 +264,9 @@ def _job(
     place = LaunchPlace(order.partition, order.gres)
     if order.ask_slurm:
         least_s = 60.0 * order.time_limit_min or time.likely_s
-        place = find_place(advisor.cluster(question), advice, chosen.arm, place, least_s, notes)
+        now = advisor.cluster(question)
+        check_gres(now.naming, order.gres, chosen.arm)
+        place = find_place(now, advice, chosen.arm, place, least_s, notes)
     minutes = time_limit_min(time, order.time_limit_min, place, notes)
     return JobRequest(
         partition=place.partition, account=order.account, qos=order.qos, gres=place.gres,
