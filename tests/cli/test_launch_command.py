@@ -183,6 +183,21 @@ def test_a_grid_of_arms_that_the_gpus_asked_for_cannot_be_is_refused(
     assert run([*asked, "--gpus", "h100-80", "--tp", gres[-1]]) == 0
 
 
+@pytest.mark.parametrize("version", ["latest", "nightly", "1.0.0"])
+def test_a_grid_of_the_newest_release_is_predicted_as_one_without_a_version(
+    version: str, tmp_path: Path
+) -> None:
+    plan = tmp_path / "grid.json"
+    asked = ["bench", "plan", "--models", MODEL, "--gpus", "h100-80", "--precisions", "bf16",
+             "--concurrency", "2", "--context", "512", "--no-live", "--out", str(plan),
+             "--replace", "--home", str(tmp_path / "home")]  # fmt: skip
+    hours = []
+    for stated in ([], ["--engine-version", version]):
+        assert run([*asked, *stated]) == 0
+        hours += [planned["node_h"] for planned in json.loads(plan.read_text())["runs"]]
+    assert hours[0] == hours[1]
+
+
 @pytest.mark.parametrize("where", [[], ["--module", "nonexistent-module"]])
 def test_a_local_launch_without_the_engine_says_so_and_nothing_of_the_arm(
     where: list[str],

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from omnipilot.advisor.advisor import Advisor
+    from omnipilot.domain import Scenario
     from omnipilot.launch.grid import Grid
     from omnipilot.launch.plan import Plan
 
@@ -57,7 +58,7 @@ def plan_grid(
         replace(grid, checkpoints=_folders(advisor, grid) | grid.checkpoints),
         advisor.catalog,
         lambda gpu: now.gpus_per_node(gpu, advisor.settings),
-        advisor.model.predict,
+        lambda scenarios: advisor.model.predict(list(map(_as_asked, scenarios))),
         KnownRuns.of_store(advisor.home, advisor.catalog),
         model_version=advisor.model.version,
         default_utilization_frac=default_utilization_frac("vllm", grid.engine_version),
@@ -65,6 +66,12 @@ def plan_grid(
     for run in plan.runs:
         check_gres(now.naming, grid.job.gres, run.spec.arm)
     return plan
+
+
+def _as_asked(scenario: Scenario) -> Scenario:
+    """Of the release that advice is asked for where the same version is stated."""
+    version = asked_release(scenario.engine_version, scenario.engine).version
+    return replace(scenario, engine_version=version)
 
 
 def _folders(advisor: Advisor, grid: Grid) -> dict[tuple[str, str], str]:
