@@ -106,6 +106,19 @@ def test_gpus_that_are_not_the_arms_are_refused(tmp_path: Path, gres: str, told:
         prepared(tmp_path, (node("n1"),), arm="h100-80:2:bf16", gres=gres)
 
 
+@pytest.mark.parametrize("said", [{"partition": "old"}, {"partition": "old", "gres": "gpu:2"}])
+def test_a_partition_of_other_kinds_only_is_refused(tmp_path: Path, said: dict[str, Any]) -> None:
+    nodes = (node("n1"), node("n2", "a100", "hbm40", ("old",)))
+    partitions = (Partition("gpu"), Partition("old", is_default=True))
+    arm = "h100-80:2:bf16"
+    for asked in (said, {**said, "partition": ""} if "gres" in said else said):
+        with pytest.raises(BadInputError, match="partition old has no h100-80 but a100-40, and 2x"):
+            prepared(tmp_path, nodes, partitions, arm=arm, **asked)
+    # One whose type nobody knows may be the kind.
+    unknown = (*nodes, node("n3", "abacus", partitions=("old",)))
+    assert prepared(tmp_path, unknown, partitions, arm=arm, **said).spec.job.partition == "old"
+
+
 @pytest.mark.parametrize("gres", ["gpu:h100:2", "gpu:h100:4", "gpu:2", "gpu:ours:2", "shard:9"])
 def test_gpus_that_may_be_the_arms_are_asked_for_as_they_are(tmp_path: Path, gres: str) -> None:
     launch = prepared(tmp_path, (node("n1"),), arm="h100-80:2:bf16", gres=gres)

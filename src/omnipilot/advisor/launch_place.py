@@ -76,7 +76,8 @@ def find_place(
         notes: told what is kept away from, and what could not be found out.
 
     Raises:
-        BadInputError: all nodes of the operator's partition that have the GPUs are faulty.
+        BadInputError: the operator's partition has GPUs of other kinds only, or all of its nodes
+            that have the GPUs are faulty.
     """
     view = now.view
     if view is None:
@@ -87,6 +88,7 @@ def find_place(
     if isinstance(place, NoPlace):
         if wish.partition and place.reason_code == "unhealthy_nodes":
             raise BadInputError(f"{place.reason}: another --partition, or --no-live")
+        _check_kinds(view, arm, "", wish.partition)
         notes.append(place.reason)
         return _by_sinfo(now.naming, arm, wish.partition, least_s, notes)
     gres = place.gres
@@ -131,9 +133,26 @@ def _with_gres(view: ClusterView, arm: Arm, wish: LaunchPlace, notes: list[str])
     }  # fmt: skip
     others: Sequence[str] = ()
     for word in gres_gpus(wish.gres):
+        _check_kinds(view, arm, word, partition)
         others = lookalikes(view.state.nodes, view.gpus, arm.gpu_kind, word, partition)
     exclude = _kept_away(faulty, others, wish.gres, arm, notes)
     return wish._replace(exclude=exclude, max_time_s=_max_time_s(view, partition))
+
+
+def _check_kinds(view: ClusterView, arm: Arm, word: str, partition: str) -> None:
+    """Refuse a partition all of whose GPUs under a word ("" for any) are of other, known kinds."""
+    kinds = {(g.node, g.gpu): g.kinds for g in view.gpus}
+    found = [
+        kinds.get((node.name, gpu.kind), ())
+        for node in view.state.nodes if partition in node.partitions
+        for gpu in node.gpus if gpu.total and word in ("", gpu.kind)
+    ]  # fmt: skip
+    if found and all(found) and not any(arm.gpu_kind in each for each in found):
+        there = ", ".join(dict.fromkeys(kind for each in found for kind in each))
+        raise BadInputError(
+            f"partition {partition} has no {arm.gpu_kind} but {there}, and {arm.label} is "
+            "launched: name another --partition or arm"
+        )
 
 
 def _by_sinfo(
