@@ -119,6 +119,13 @@ def test_a_partition_of_other_kinds_only_is_refused(tmp_path: Path, said: dict[s
     assert prepared(tmp_path, unknown, partitions, arm=arm, **said).spec.job.partition == "old"
 
 
+def test_a_named_partition_that_is_down_is_said_to_be(tmp_path: Path) -> None:
+    nodes = (node("n1"), node("n2", partitions=("off",)))
+    partitions = (*GPU, Partition("off", is_up=False))
+    launch = prepared(tmp_path, nodes, partitions, partition="off")
+    assert "no partition with h100-80 is up (off)" in launch.notes
+
+
 @pytest.mark.parametrize("gres", ["gpu:h100:2", "gpu:h100:4", "gpu:2", "gpu:ours:2", "shard:9"])
 def test_gpus_that_may_be_the_arms_are_asked_for_as_they_are(tmp_path: Path, gres: str) -> None:
     launch = prepared(tmp_path, (node("n1"),), arm="h100-80:2:bf16", gres=gres)

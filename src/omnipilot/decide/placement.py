@@ -159,10 +159,8 @@ def places_for(
     found = [place for place in found if partition in ("", place.partition)]
     if not found:
         names = partition or ", ".join(sorted({p for g in sound for p in g.partitions})) or "none"
-        return NoPlace(
-            "no_partition",
-            f"no partition with {kind} is up and allows {limit_s / 3600.0:.1f} h ({names})",
-        )
+        allows = f" and allows {limit_s / 3600.0:.1f} h" if limit_s else ""
+        return NoPlace("no_partition", f"no partition with {kind} is up{allows} ({names})")
     return tuple(found)
 
 
