@@ -261,7 +261,7 @@ def health(advisor: Advisor) -> Health:
             f"{n_new:,} runs are newer than the model: omnipilot fit learns from them"
             + ("; omnipilot fit --widths-only adapts its intervals alone" if now.pointer else "")
         )
-    notes += [f"runs of the site, {words}" for words in untrue_words(rows.excluded_counts)]
+    notes += [f"runs of the site: {words}" for words in untrue_words(rows.excluded_counts)]
     engines: dict[str, str] = {}
     if rows.dataset is not None:
         versions = Counter((r.engine, r.stack.engine_version) for r in rows.dataset.runs)
