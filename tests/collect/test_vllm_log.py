@@ -475,8 +475,10 @@ def test_a_server_that_is_told_to_stop_did_not_fail(tmp_path: Path) -> None:
                 *LOADED,
                 *COMPILED,
                 *CAPTURED,
-                "ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): "
-                "address already in use",
+                (
+                    "ERROR:    [Errno 98] error while attempting to bind on address "
+                    "('0.0.0.0', 8000): address already in use"
+                ),
             ],
             "port_in_use",
             "error",

@@ -103,9 +103,9 @@ def collect_vllm_bench(
     """Read the results of one file.
 
     The mode follows from how the load was driven: a finite ``request_rate`` is "poisson"; an
-    infinite one with ``max_concurrency`` a closed loop, "online"; without it all requests start
-    together, "static" with ``num_prompts`` at once. Prompt and output lengths are the means of
-    the requests that completed.
+    infinite one with ``max_concurrency`` a closed loop, "online"; without it, or with one that
+    ``num_prompts`` does not exceed, all requests start together, "static". Prompt and output
+    lengths are the means of the requests that completed.
 
     Args:
         path: a JSON file, plain or gzip-compressed.
@@ -228,9 +228,9 @@ def _load(result: _Result) -> tuple[str, float, str]:
     if math.isfinite(rate):
         in_flight = offered_concurrency(rate, concurrency, prompts)
         return "poisson", in_flight, f"{rate:g} requests/s offered"
-    if concurrency:
-        return "online", concurrency, ""
-    return "static", prompts, ""
+    if not concurrency or 0 < prompts <= concurrency:  # the limit never held a request back
+        return "static", prompts, ""
+    return "online", concurrency, ""
 
 
 def _n_gpus(result: _Result) -> int:
