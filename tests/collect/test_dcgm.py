@@ -62,6 +62,14 @@ def test_the_serving_window_differs_from_the_whole_job_as_in_the_paper(tmp_path:
     assert set(serving) | set(whole) <= {label.name for label in GPU_LABELS}
 
 
+def test_slices_of_one_gpu_draw_its_power_once(tmp_path: Path) -> None:
+    parts = [series(POWER, [300.0] * 10) for _ in range(2)]
+    for part, number in zip(parts, "12", strict=True):
+        part["metric"] |= {"GPU_I_ID": number}
+    (row,) = read(tmp_path, answer(*parts), Telemetry())
+    assert (row.n_gpus, row.job_labels["power_mean_w"]) == (2, 300)
+
+
 def test_without_a_window_only_the_whole_job_is_told(tmp_path: Path) -> None:
     (row,) = read(tmp_path, answer(*slow_start()), Telemetry())
     assert row.labels == {}
