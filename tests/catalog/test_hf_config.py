@@ -403,6 +403,11 @@ def test_rotary_scaling_stretches_the_positions_as_the_engine_has_it(
     assert arch_from_config(config, "m").max_position == longest
 
 
+def test_the_length_of_command_r_is_not_that_of_its_positions() -> None:
+    config = LLAMA | {"max_position_embeddings": 8192, "model_max_length": 131072}
+    assert arch_from_config(config, "m").max_position == 131072
+
+
 def test_gemma_3_states_the_stretched_length() -> None:
     assert arch_from_config(GEMMA3_4B, "m").max_position == 131072
 

@@ -49,13 +49,13 @@ _KV_HEADS: Final = (
     "multi_query_group_num",
 )
 _POSITIONS: Final = (
+    "model_max_length",  # over all others, as vLLM has it: Command R states 8192 positions too
     "max_position_embeddings",
     "n_positions",
     "n_ctx",
     "max_seq_len",
     "seq_length",
     "max_sequence_length",
-    "model_max_length",
 )
 _EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 _TOP_K: Final = (
@@ -280,7 +280,7 @@ def _positions(fields: ConfigFields, traits: Traits) -> int:
     kind = rope.text("rope_type", "type")
     if kind in {"llama3", "longrope", "su"} or traits.family.startswith("gemma3"):
         return stated
-    if kind == "yarn":
+    if kind in {"yarn", "deepseek_yarn"}:
         stated = rope.integer("original_max_position_embeddings", default=stated, high=MAX_WIDTH)
     return int(stated * rope.number("factor", 1.0, 1.0, 10_000.0))
 
