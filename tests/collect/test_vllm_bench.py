@@ -217,6 +217,10 @@ def test_speculative_decoding_is_noted(tmp_path: Path) -> None:
         ({"completed": 10.5}, "out of range"),
         ({"completed": 1e300}, "out of range"),
         ({"max_concurrency": 1e9}, "out of range"),
+        (
+            {"ramp_up_strategy": "linear", "ramp_up_start_rps": 1, "ramp_up_end_rps": 10},
+            "unknown mode",
+        ),
         ({"request_rate": "fast"}, "out of range"),
         ({"request_rate": 0}, "out of range"),
         ({"completed": True}, "completed missing"),

@@ -63,6 +63,7 @@ class _Result(msgspec.Struct):
     num_prompts: Any = None
     request_rate: Any = None
     max_concurrency: Any = None
+    ramp_up_strategy: Any = None
     duration: Any = None
     completed: Any = None
     failed: Any = None
@@ -215,6 +216,9 @@ def _labels(
 
 def _load(result: _Result) -> tuple[str, float, str]:
     """Tell mode, concurrency and, for open arrivals, a note with the rate."""
+    if result.ramp_up_strategy is not None:
+        # vLLM writes request_rate "inf" then, which would look like one batch.
+        raise RowFault("unknown mode", "the rate of requests was ramped up: measure at one rate")
     concurrency = 0.0
     if result.max_concurrency is not None:
         concurrency = count_of("max_concurrency", result.max_concurrency, 1e6)
