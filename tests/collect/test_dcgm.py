@@ -143,6 +143,14 @@ def test_a_reading_that_no_gpu_gives_spoils_its_average_and_is_told(
         assert all("power_mean_w" not in row.labels | row.job_labels for row in rows)
 
 
+@pytest.mark.parametrize("blank", [140737488355328, 9223372036854775794, 2147483632])
+def test_what_a_page_tells_as_not_recorded_costs_only_its_own_metric(
+    tmp_path: Path, blank: float
+) -> None:
+    (row,) = read(tmp_path, page({POWER: [100.0, 300.0], SM: [0.25, blank]}))
+    assert row.labels == {"power_mean_w": 400.0}
+
+
 def test_values_that_were_not_recorded_are_passed_over(tmp_path: Path) -> None:
     blanks = ["NaN", "140737488355328", "9223372036854775794", "2147483632"]
     result = series(POWER, [100.0] * 10)

@@ -110,7 +110,8 @@ def _answers(path: Path, limits: Limits) -> Iterator[Series | Rejection]:
 
 
 def _page(path: Path) -> Iterator[Series | Rejection]:
-    for sample in read_samples(path, frozenset(METRICS), _WANTED, EXPOSITION_LIMITS):
+    # DCGM's "not recorded" of integers is above all that a count or time can be.
+    for sample in read_samples(path, frozenset(METRICS), _WANTED, EXPOSITION_LIMITS, most=np.inf):
         if isinstance(sample, Rejection):
             yield sample
         else:
