@@ -104,6 +104,35 @@ NEMOTRON: Config = {
     "max_position_embeddings": 262144,
     "tie_word_embeddings": False,
 }
+ERNIE: Config = {
+    "model_type": "ernie4_5_moe",
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "num_hidden_layers": 54,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "vocab_size": 103424,
+    "max_position_embeddings": 131072,
+    "moe_num_experts": 64,
+    "moe_k": 8,
+    "moe_intermediate_size": 3584,
+    "moe_layer_start_index": 3,
+    "moe_num_shared_experts": 0,
+    "tie_word_embeddings": False,
+}
+BAMBA: Config = {
+    "model_type": "bamba",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "attn_layer_indices": [9, 18, 27],
+    "mamba_n_heads": 128,
+    "mamba_d_head": 64,
+    "mamba_d_state": 128,
+}
 QWEN35: Config = {
     "architectures": ["Qwen3_5MoeForConditionalGeneration"],
     "model_type": "qwen3_5_moe",
@@ -306,12 +335,94 @@ PUBLISHED = [
         3_836_021_760,
         id="Phi-4-mini",
     ),
+    pytest.param(
+        {
+            "model_type": "apertus",
+            "hidden_act": "xielu",
+            "hidden_size": 4096,
+            "intermediate_size": 21504,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "vocab_size": 131072,
+        },
+        8.05e9,
+        id="Apertus-8B",
+    ),
+    pytest.param(
+        {
+            "model_type": "arcee",
+            "hidden_act": "relu2",
+            "hidden_size": 2560,
+            "intermediate_size": 18432,
+            "num_hidden_layers": 36,
+            "num_attention_heads": 20,
+            "num_key_value_heads": 4,
+            "head_dim": 128,
+            "vocab_size": 128004,
+        },
+        4.62e9,
+        id="AFM-4.5B",
+    ),
+    pytest.param(ERNIE, 300e9, id="ERNIE-4.5-300B-A47B"),
+    pytest.param(BAMBA, 9.78e9, id="Bamba-9B"),
 ]
 
 
 @pytest.mark.parametrize(("config", "published"), PUBLISHED)
 def test_an_unaltered_config_gives_the_published_size(config: Config, published: float) -> None:
     assert arch_from_config(config, "m").total_params == pytest.approx(published, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("positions", "scaling", "longest"),
+    [
+        (4096, {"type": "linear", "factor": 4.0}, 16384),  # vicuna-13b-v1.5-16k
+        (32768, {"type": "dynamic", "factor": 2.0}, 65536),  # InternLM2.5-7B
+        (
+            32768,
+            {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},
+            131072,  # Qwen2.5 as its card has it
+        ),
+        (
+            163840,
+            {"rope_type": "yarn", "factor": 40, "original_max_position_embeddings": 4096},
+            163840,  # DeepSeek-V3
+        ),
+        (131072, {"rope_type": "llama3", "factor": 8.0}, 131072),
+        (131072, {"rope_type": "longrope", "factor": 32.0}, 131072),
+        (32768, {"type": "mrope", "mrope_section": [16, 24, 24]}, 32768),
+        (32768, None, 32768),
+    ],
+)
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+def test_rotary_scaling_stretches_the_positions_as_the_engine_has_it(
+    positions: int, scaling: Config | None, longest: int, key: str
+) -> None:
+    config = LLAMA | {"rope_scaling": None, "max_position_embeddings": positions, key: scaling}
+    assert arch_from_config(config, "m").max_position == longest
+
+
+def test_the_length_of_command_r_is_not_that_of_its_positions() -> None:
+    config = LLAMA | {"max_position_embeddings": 8192, "model_max_length": 131072}
+    assert arch_from_config(config, "m").max_position == 131072
+
+
+def test_gemma_3_states_the_stretched_length() -> None:
+    assert arch_from_config(GEMMA3_4B, "m").max_position == 131072
+
+
+def test_shared_experts_of_ernie_are_counted() -> None:
+    arch = arch_from_config(ERNIE | {"moe_num_shared_experts": 2}, "m")
+    assert (arch.n_shared_experts, arch.n_moe_layers) == (2, 51)
+    assert arch.total_params - arch_from_config(ERNIE, "m").total_params == 51 * 2 * 3 * 8192 * 3584
+
+
+def test_kimi_linear_caches_the_latent_vector_of_its_full_layers_alone() -> None:
+    linear = {"full_attn_layers": [4, 8], "num_heads": 32, "head_dim": 128}
+    arch = arch_from_config(DEEPSEEK | {"linear_attn_config": linear}, "m")
+    assert (arch.n_full_attention_layers, arch.n_recurrent_layers) == (2, 59)
+    assert arch.recurrent_state_elements == 59 * (32 * 128 * 128 + 3 * 32 * 128 * 3)
 
 
 def test_a_config_stays_as_it_was() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from omnipilot.catalog.families import TRAITS, Traits
+from omnipilot.catalog.families import TRAITS, Traits, traits_of
 from omnipilot.catalog.hf_fields import ConfigFields
 from omnipilot.catalog.hf_layers import block_letters, read_mixers, read_window
 from omnipilot.catalog.hf_moe import moe_layers
@@ -17,7 +17,7 @@ S, F, R = "sliding", "full", "recurrent"
 
 def _mixers(config: dict[str, Any], model_type: str, n_layers: int) -> list[str]:
     fields = ConfigFields([config], "c")
-    traits = TRAITS[model_type]
+    traits, _ = traits_of(model_type, "")
     window = read_window(fields, traits, 8192)
     return list(read_mixers(fields, traits, n_layers, window))
 
@@ -42,6 +42,8 @@ def _mixers(config: dict[str, Any], model_type: str, n_layers: int) -> list[str]
         ("cohere2", {"sliding_window": 4096}, [S, S, S, F]),
         ("llama4_text", {"attention_chunk_size": 4096}, [S, S, S, F]),
         ("qwen3_next", {"full_attention_interval": 2}, [R, F, R, F]),
+        ("bamba", {"attn_layer_indices": [1, 3]}, [R, F, R, F]),
+        ("kimi_linear", {"linear_attn_config": {"full_attn_layers": [4]}}, [R, R, R, F]),
         ("jamba", {"attn_layer_period": 4, "attn_layer_offset": 2}, [R, R, F, R]),
         ("mimo_v2_flash", {"sliding_window": 128, "hybrid_layer_pattern": [0, 1, 1, 0]},
          [F, S, S, F]),
@@ -79,6 +81,7 @@ def test_a_pattern_in_words_gives_the_letters() -> None:
         ({}, "1111"),
         ({"first_k_dense_replace": 1}, "0111"),
         ({"first_k_dense_replace": 1, "moe_layer_freq": 2}, "0010"),
+        ({"moe_layer_start_index": 1}, "0111"),
         ({"moe_layer_freq": [0, 1, 0, 1]}, "0101"),
         ({"moe_layers": [1, 3]}, "0101"),
         ({"interleave_moe_layer_step": 2}, "0101"),

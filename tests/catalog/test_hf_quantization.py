@@ -11,11 +11,9 @@ from omnipilot.catalog.hf_quantization import read_quantization
 from omnipilot.domain.errors import BadInputError
 
 
-def _scheme(**weights: object) -> dict[str, object]:
-    return {
-        "quant_method": "compressed-tensors",
-        "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}},
-    }
+def _scheme(activations: dict[str, object] | None = None, **weights: object) -> dict[str, object]:
+    group = {"weights": weights, "input_activations": activations, "targets": ["Linear"]}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
 
 
 @pytest.mark.parametrize(
@@ -30,10 +28,14 @@ def _scheme(**weights: object) -> dict[str, object]:
         ({"quant_method": "mxfp4"}, "mxfp4", 0),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4", 16),
         ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8", 0),
+        ({"quant_method": "modelopt", "quant_algo": "W4A16_AWQ", "group_size": 64}, "awq", 64),
+        ({"quant_method": "modelopt", "quant_algo": "INT8_SQ"}, "int8", 0),
+        ({"quant_method": "auto-round", "bits": 4, "group_size": 128}, "gptq", 128),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "bnb-nf4", 0),
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8", 0),
         (_scheme(num_bits=4, type="int", group_size=32), "gptq", 32),
-        (_scheme(num_bits=8, type="int", strategy="channel"), "int8", 0),
+        (_scheme(num_bits=8, type="int", strategy="channel"), "gptq-int8", 0),
+        (_scheme({"num_bits": 8, "type": "int"}, num_bits=8, type="int"), "int8", 0),
         (_scheme(num_bits=8, type="float", strategy="channel"), "fp8", 0),
         (_scheme(num_bits=8, type="float", strategy="block"), "fp8-block", 128),
         (_scheme(num_bits=4, type="float", group_size=16), "nvfp4", 16),

@@ -62,6 +62,14 @@ def test_the_serving_window_differs_from_the_whole_job_as_in_the_paper(tmp_path:
     assert set(serving) | set(whole) <= {label.name for label in GPU_LABELS}
 
 
+def test_slices_of_one_gpu_draw_its_power_once(tmp_path: Path) -> None:
+    parts = [series(POWER, [300.0] * 10) for _ in range(2)]
+    for part, number in zip(parts, "12", strict=True):
+        part["metric"] |= {"GPU_I_ID": number}
+    (row,) = read(tmp_path, answer(*parts), Telemetry())
+    assert (row.n_gpus, row.job_labels["power_mean_w"]) == (2, 300)
+
+
 def test_without_a_window_only_the_whole_job_is_told(tmp_path: Path) -> None:
     (row,) = read(tmp_path, answer(*slow_start()), Telemetry())
     assert row.labels == {}
@@ -133,6 +141,14 @@ def test_a_reading_that_no_gpu_gives_spoils_its_average_and_is_told(
     rows = [i for i in items if isinstance(i, GpuWindow)]
     if metric == POWER:
         assert all("power_mean_w" not in row.labels | row.job_labels for row in rows)
+
+
+@pytest.mark.parametrize("blank", [140737488355328, 9223372036854775794, 2147483632])
+def test_what_a_page_tells_as_not_recorded_costs_only_its_own_metric(
+    tmp_path: Path, blank: float
+) -> None:
+    (row,) = read(tmp_path, page({POWER: [100.0, 300.0], SM: [0.25, blank]}))
+    assert row.labels == {"power_mean_w": 400.0}
 
 
 def test_values_that_were_not_recorded_are_passed_over(tmp_path: Path) -> None:

@@ -104,6 +104,13 @@ def test_older_reports_with_args_are_read(tmp_path: Path) -> None:
     assert run(tmp_path, report) == run(tmp_path, REPORT)
 
 
+def test_the_oldest_reports_name_the_model_in_the_worker(tmp_path: Path) -> None:
+    benchmark = copy.deepcopy(REPORT["benchmarks"][0])
+    benchmark["args"] = benchmark.pop("config")
+    benchmark["worker"] = {"backend_type": "openai_http", "backend_model": "org/model-7b"}
+    assert run(tmp_path, {"benchmarks": [benchmark]}) == run(tmp_path, REPORT)
+
+
 @pytest.mark.parametrize(
     ("strategy", "mode", "concurrency"),
     [

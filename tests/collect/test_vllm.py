@@ -37,6 +37,16 @@ def test_a_compressed_page_is_told_by_its_text(tmp_path: Path, shared_dir: Path)
     assert kinds(tmp_path / "a") == kinds(page)
 
 
+def test_a_log_that_begins_with_a_bracket_is_no_json(tmp_path: Path, shared_dir: Path) -> None:
+    log = shared_dir / "captures" / "vllm-0.11.2" / "serve.log"
+    warning = b"[W1129 13:14:44.123 socket.cpp:200] [c10d] The hostname cannot be retrieved.\n"
+    (tmp_path / "a").write_bytes(warning + log.read_bytes())
+    assert kinds(tmp_path / "a") == kinds(log)
+    bench = (shared_dir / "captures" / "vllm-0.11.2" / "bench_serve_c1.json").read_bytes()
+    (tmp_path / "b").write_bytes(b"[\n  " + bench + b"\n]")
+    assert kinds(tmp_path / "b") == {InferenceRun}
+
+
 def test_what_is_none_of_them_is_refused_and_no_row(tmp_path: Path) -> None:
     (tmp_path / "a").write_text(json.dumps({"x": 1}))
     assert kinds(tmp_path / "a") == {Rejection}

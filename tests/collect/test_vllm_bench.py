@@ -138,6 +138,9 @@ def test_a_result_cut_short_is_refused_and_the_next_ones_are_read(tmp_path: Path
         ({"request_rate": 2.5, "max_concurrency": None, "num_prompts": None}, "poisson", 40.0),
         ({"max_concurrency": None}, "static", 10.0),
         ({"max_concurrency": "8"}, "online", 8.0),
+        ({"max_concurrency": 10}, "static", 10.0),
+        ({"max_concurrency": 1000}, "static", 10.0),
+        ({"max_concurrency": 1000, "num_prompts": None}, "online", 1000.0),
     ],
 )
 def test_the_mode_follows_from_how_the_load_was_driven(
@@ -214,6 +217,10 @@ def test_speculative_decoding_is_noted(tmp_path: Path) -> None:
         ({"completed": 10.5}, "out of range"),
         ({"completed": 1e300}, "out of range"),
         ({"max_concurrency": 1e9}, "out of range"),
+        (
+            {"ramp_up_strategy": "linear", "ramp_up_start_rps": 1, "ramp_up_end_rps": 10},
+            "unknown mode",
+        ),
         ({"request_rate": "fast"}, "out of range"),
         ({"request_rate": 0}, "out of range"),
         ({"completed": True}, "completed missing"),

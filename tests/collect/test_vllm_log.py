@@ -349,6 +349,18 @@ def test_what_others_write_before_a_line_is_passed_over(tmp_path: Path, prefix: 
             "device_error",
         ),
         (LOADED[:2], "OSError: [Errno 98] Address already in use", (), "port_in_use"),
+        (
+            LOADED,
+            (
+                "AssertionError: Error in memory profiling. Initial free memory 84460306432, "
+                "current free memory 84470306432. This happens when the GPU memory was not "
+                "properly cleaned up before initializing the vLLM instance."
+            ),
+            ("determine_available_memory",),
+            "memory_not_free",
+        ),
+        (LOADED, "KeyboardInterrupt: terminated", ("load_model",), "terminated"),
+        (LOADED, "KeyboardInterrupt", ("load_model",), "terminated"),
         (LOADED, "AssertionError", (), "error"),
         (LOADED, "KeyError: 'model.layers.0'", (), "error"),
     ],
@@ -458,6 +470,19 @@ def test_a_server_that_is_told_to_stop_did_not_fail(tmp_path: Path) -> None:
             "bad_arguments",
             "error",
         ),
+        (
+            [
+                *LOADED,
+                *COMPILED,
+                *CAPTURED,
+                (
+                    "ERROR:    [Errno 98] error while attempting to bind on address "
+                    "('0.0.0.0', 8000): address already in use"
+                ),
+            ],
+            "port_in_use",
+            "error",
+        ),
         ([*LOADED, "Fatal Python error: Segmentation fault"], "engine_dead", "crash"),
         ([*GOOD, "Killed"], "engine_dead", "crash"),
         (
@@ -488,9 +513,20 @@ def test_every_start_of_a_log_is_a_row(tmp_path: Path) -> None:
     assert len(items) == 3
 
 
-def test_several_api_servers_of_one_start_are_one_row(tmp_path: Path) -> None:
+def test_a_start_that_was_lost_without_a_word_is_a_row_of_its_own(tmp_path: Path) -> None:
+    lost = [line.replace("30.5", "61.0").replace("13:14", "12:14") for line in LOADED]
+    cut, good = collect(tmp_path, [*lost, *LOADED[1:], *GOOD[len(LOADED) :]])
+    assert isinstance(cut, StartupRun)
+    assert isinstance(good, StartupRun)
+    assert (cut.failure, cut.labels["weights_gib"]) == ("cut_off", 61.09)
+    assert (good.status, good.labels["weights_gib"]) == ("ok", 30.59)
+    assert good.labels["cold_start_s"] == 62.0
+
+
+@pytest.mark.parametrize("at", [3, len(LOADED)])
+def test_several_api_servers_of_one_start_are_one_row(tmp_path: Path, at: int) -> None:
     twice = [LOADED[1].replace("APIServer", "ApiServer_1")]
-    assert start(tmp_path, LOADED[:3], twice, GOOD[3:]) == start(tmp_path, GOOD)
+    assert start(tmp_path, GOOD[:at], twice, GOOD[at:]) == start(tmp_path, GOOD)
 
 
 def test_lines_that_are_no_text_are_refused_and_the_rest_is_read(tmp_path: Path) -> None:

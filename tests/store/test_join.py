@@ -124,6 +124,16 @@ def test_the_window_of_the_telemetry_is_the_run_s_where_none_is_told() -> None:
     assert (row.job_id, row.serve_start_s, row.serve_end_s) == ("12", 1000.0, 2000.0)
 
 
+def test_what_is_of_another_run_does_not_tell_when_the_run_was() -> None:
+    other = dataclasses.replace(DCGM, job_id="13", serve_start_s=1e6, serve_end_s=1e6 + 1)
+    page = dataclasses.replace(METRICS, model="Llama-3-8B", start_s=5e6, end_s=5e6 + 1)
+    row = joined(page, other, DCGM, when=RunTime("12"))
+    assert (row.serve_start_s, row.serve_end_s) == (1000.0, 2000.0)
+    assert row.label_weights["power_mean_w"] == 1.0
+    small = dataclasses.replace(other, n_gpus=1)
+    assert joined(small, DCGM, when=RunTime()).job_id == "12"
+
+
 def test_learning_takes_only_labels_that_count() -> None:
     stale = RunTime("12", "", 2000.0 + 5 * FRESHNESS_S["power"], 1e6)
     assert run_of(joined(DCGM, when=stale)) == RUN

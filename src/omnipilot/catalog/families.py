@@ -121,6 +121,8 @@ TRAITS: Final[dict[str, Traits]] = {
     "llama": LLAMA,
     "aquila": replace(LLAMA, family="aquila"),
     "yi": replace(LLAMA, family="yi"),
+    "apertus": Traits("apertus", gated=False, qk_norm="head"),
+    "arcee": Traits("arcee", gated=False),
     "internlm2": Traits("internlm2"),
     "internlm3": Traits("internlm3"),
     "baichuan": Traits("baichuan"),

@@ -49,13 +49,13 @@ _KV_HEADS: Final = (
     "multi_query_group_num",
 )
 _POSITIONS: Final = (
+    "model_max_length",  # over all others, as vLLM has it: Command R states 8192 positions too
     "max_position_embeddings",
     "n_positions",
     "n_ctx",
     "max_seq_len",
     "seq_length",
     "max_sequence_length",
-    "model_max_length",
 )
 _EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 _TOP_K: Final = (
@@ -224,7 +224,7 @@ def _shared_experts(fields: ConfigFields, traits: Traits, expert_inner: int) -> 
     """(shared experts, their width together)."""
     width = fields.integer("shared_expert_intermediate_size", "shared_intermediate_size",
                            "moe_shared_expert_intermediate_size", high=MAX_WIDTH)  # fmt: skip
-    n_shared = fields.integer("n_shared_experts", "num_shared_experts")
+    n_shared = fields.integer("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
     if width:
         return max(n_shared, 1), width * max(n_shared, 1)
     if traits.family == "llama4":
@@ -268,10 +268,27 @@ def _outside_params(
     return embedding, other
 
 
+def _positions(fields: ConfigFields, traits: Traits) -> int:
+    """Longest context in tokens, as vLLM derives it (config/model.py, _get_and_verify_max_len).
+
+    A factor of rotary scaling stretches the positions that the config states, or for YaRN those
+    that the model was trained on; Llama 3, LongRoPE and Gemma 3 state the stretched length.
+    """
+    stated = fields.integer(*_POSITIONS, default=2048, low=1, high=MAX_WIDTH * 10)
+    table = fields.table("rope_scaling") or fields.table("rope_parameters")
+    rope = ConfigFields([table], fields.where)
+    kind = rope.text("rope_type", "type")
+    if kind in {"llama3", "longrope", "su"} or traits.family.startswith("gemma3"):
+        return stated
+    if kind in {"yarn", "deepseek_yarn"}:
+        stated = rope.integer("original_max_position_embeddings", default=stated, high=MAX_WIDTH)
+    return int(stated * rope.number("factor", 1.0, 1.0, 10_000.0))
+
+
 def _assemble(
     fields: ConfigFields, traits: Traits, known: bool, model_id: str, architecture: str
 ) -> ModelArch:
-    max_position = fields.integer(*_POSITIONS, default=2048, low=1, high=MAX_WIDTH * 10)
+    max_position = _positions(fields, traits)
     shape = _shape(fields, traits, max_position)
     vocab = fields.need("vocab_size", "padded_vocab_size", high=MAX_WIDTH)
     tied = fields.flag("tie_word_embeddings", default=traits.tied)

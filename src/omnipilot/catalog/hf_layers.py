@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from omnipilot.catalog import arch
-from omnipilot.catalog.hf_fields import MAX_LAYERS, MAX_WIDTH
+from omnipilot.catalog.hf_fields import MAX_LAYERS, MAX_WIDTH, ConfigFields
 from omnipilot.catalog.hf_moe import moe_layers
 from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
     from omnipilot.catalog.arch import Layer, Mixer
     from omnipilot.catalog.families import Traits
-    from omnipilot.catalog.hf_fields import ConfigFields
 
 _LAYER_TYPES: Final[dict[str, Mixer]] = {
     "full_attention": "full",
@@ -96,7 +95,17 @@ def read_mixers(
         return tuple("sliding" if flag == 1 and window else "full" for flag in flags)
     if kinds := fields.listing("attn_type_list", length=n_layers):
         return tuple("full" if kind == 1 else "recurrent" for kind in kinds)
+    if full := _listed_full(fields, n_layers):
+        return tuple("full" if i in full else "recurrent" for i in range(n_layers))
     return tuple(_rule(fields, traits, n_layers, window))
+
+
+def _listed_full(fields: ConfigFields, n_layers: int) -> frozenset[int]:
+    """Full-attention layers that a hybrid lists: Bamba from 0, Kimi Linear from 1."""
+    linear = ConfigFields([fields.table("linear_attn_config")], fields.where)
+    from_one = linear.integers("full_attn_layers", 1, n_layers)
+    from_zero = fields.integers("attn_layer_indices", 0, n_layers - 1)
+    return frozenset((*from_zero, *(n - 1 for n in from_one)))
 
 
 def block_letters(fields: ConfigFields, traits: Traits) -> str:
@@ -288,6 +297,12 @@ class LayerBuilder:
                 fields.need("linear_value_head_dim", high=width),
                 conv,
             )
+        if linear := fields.table("linear_attn_config"):
+            part = ConfigFields([linear], fields.where)
+            heads, dim = part.need("num_heads"), part.need("head_dim", high=width)
+            conv = part.integer("short_conv_kernel_size", default=4)
+            state = heads * dim * dim + 3 * heads * dim * max(conv - 1, 0)
+            return arch.attention_params(hidden, heads, heads, dim), state
         heads = fields.integer("mamba_num_heads", "mamba_n_heads")
         if heads:
             return arch.mamba2_params(

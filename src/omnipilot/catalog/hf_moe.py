@@ -65,8 +65,10 @@ def _by_sparse_step(fields: ConfigFields, n: int) -> tuple[bool, ...] | None:
 
 
 def _by_first_dense(fields: ConfigFields, n: int) -> tuple[bool, ...] | None:
-    """DeepSeek: dense up to ``first_k_dense_replace``, then each ``moe_layer_freq``-th."""
-    first = fields.integer("first_k_dense_replace", "first_k_dense", high=MAX_LAYERS)
+    """DeepSeek, ERNIE: dense up to a first layer, then each ``moe_layer_freq``-th has experts."""
+    first = fields.integer(
+        "first_k_dense_replace", "first_k_dense", "moe_layer_start_index", high=MAX_LAYERS
+    )
     every = fields.integer("moe_layer_freq", default=1, low=1, high=MAX_LAYERS)
     return tuple(i >= first and i % every == 0 for i in range(n))
 

@@ -66,7 +66,9 @@ def _modelopt(quant: ConfigFields, method: str) -> Quantization:
     algorithm = quant.text("quant_algo", "quant_method").upper()
     if "FP4" in algorithm:
         return Quantization("nvfp4", method, _group(quant) or 16)
-    return Quantization("fp8", method)
+    if algorithm.startswith(("W4", "INT4")):
+        return Quantization("awq", method, _group(quant) or 128)
+    return Quantization("int8" if algorithm.startswith("INT8") else "fp8", method)
 
 
 def _fp8(quant: ConfigFields, method: str) -> Quantization:
@@ -80,7 +82,8 @@ def _bitsandbytes(quant: ConfigFields, method: str) -> Quantization:
 
 def _grouped_int(quant: ConfigFields, method: str) -> Quantization:
     bits = quant.integer("bits", "w_bit", default=4, low=1, high=32)
-    return Quantization("gptq-int8" if bits == 8 else method, method, _group(quant))
+    kernels = "awq" if method == "awq" else "gptq"
+    return Quantization("gptq-int8" if bits == 8 else kernels, method, _group(quant))
 
 
 def _compressed_tensors(quant: ConfigFields, method: str) -> Quantization:
@@ -101,7 +104,8 @@ def _compressed_tensors(quant: ConfigFields, method: str) -> Quantization:
     if kind == "float":
         return Quantization("nvfp4", method, group or 16)
     if bits == 8:
-        return Quantization("int8", method, group)
+        both = scheme_fields.table("input_activations")
+        return Quantization("int8" if both else "gptq-int8", method, group)
     # Packed int4 weights run through the same kernels as GPTQ checkpoints.
     return Quantization("gptq", method, group)
 
@@ -112,6 +116,8 @@ _READERS: Final[dict[str, Callable[[ConfigFields, str], Quantization]]] = {
     "fp8": _fp8,
     "bitsandbytes": _bitsandbytes,
     "gptq": _grouped_int,
+    "auto-round": _grouped_int,
+    "intel/auto-round": _grouped_int,
     "awq": _grouped_int,
 }
 """Readers of the methods whose table decides more than the name does."""

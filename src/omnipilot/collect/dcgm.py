@@ -110,7 +110,8 @@ def _answers(path: Path, limits: Limits) -> Iterator[Series | Rejection]:
 
 
 def _page(path: Path) -> Iterator[Series | Rejection]:
-    for sample in read_samples(path, frozenset(METRICS), _WANTED, EXPOSITION_LIMITS):
+    # DCGM's "not recorded" of integers is above all that a count or time can be.
+    for sample in read_samples(path, frozenset(METRICS), _WANTED, EXPOSITION_LIMITS, most=np.inf):
         if isinstance(sample, Rejection):
             yield sample
         else:
@@ -235,13 +236,24 @@ def _averages(tracks: _Tracks, unsure: Collection[str] = ()) -> tuple[dict[str, 
         elif _moved(by_gpu.values()):
             faults.append(f"{gauge.metric} comes from other GPUs at other times")
         else:
-            total = sum(track.mean() for track in by_gpu.values()) * gauge.scale
-            value = total if gauge.summed else total / n_gpus
+            value = (_sum_of_gpus(by_gpu) if gauge.summed else _mean(by_gpu.values())) * gauge.scale
             labels[gauge.label] = min(value, 1.0) if gauge.label.endswith("_frac") else value
             if gauge.peak:
                 peak = max(float(track.values.max()) for track in by_gpu.values())
                 labels[gauge.peak] = peak * gauge.scale
     return labels, faults
+
+
+def _mean(tracks: Collection[Track]) -> float:
+    return sum(track.mean() for track in tracks) / len(tracks)
+
+
+def _sum_of_gpus(by_gpu: Mapping[GpuKey, Track]) -> float:
+    """Add up GPUs; each slice of one (MIG) tells the whole GPU's reading, which counts once."""
+    slices: dict[tuple[str, str], list[Track]] = {}
+    for key, track in by_gpu.items():
+        slices.setdefault((key.host, key.uuid), []).append(track)
+    return sum(map(_mean, slices.values()))
 
 
 def _moved(tracks: Collection[Track]) -> bool:

@@ -1,7 +1,8 @@
 """Reports of GuideLLM (``benchmarks.json``): one run a benchmark of the sweep.
 
 Shapes: 0.8 (``config.spec``, ``config.strategy`` of each benchmark) and, by shape only, 0.2 to 0.5
-(``args``). GuideLLM's words differ from the targets':
+(``args``; 0.2 and 0.3 name the model in each benchmark's ``worker``). GuideLLM's words differ from
+the targets':
 
 - its ``inter_token_latency_ms`` is a request's mean time per token after the first, which is TPOT
   here (its median is taken over tokens, each with its request's mean);
@@ -72,6 +73,7 @@ class _Benchmark(msgspec.Struct):
     metrics: _Members
     config: Any = None
     args: Any = None
+    worker: Any = None
 
 
 def collect_guidellm(
@@ -133,7 +135,7 @@ def _run(benchmark: _Benchmark, report: _Report, context: RunContext) -> Inferen
     return benchmark_run(
         context,
         # A model that the caller names need not be told by the report.
-        model=context.model or _model(report),
+        model=context.model or _model(report, benchmark),
         mode=mode,
         status=status,
         labels=labels,
@@ -195,11 +197,12 @@ def _load(benchmark: _Benchmark) -> tuple[str, float, str]:
     return mode, concurrency, ""
 
 
-def _model(report: _Report) -> str:
+def _model(report: _Report, benchmark: _Benchmark) -> str:
     places = (
         _at(report.config, "spec", "backend", "model"),
         _at(report.config, "model"),
         _at(report.args, "model"),
+        _at(benchmark.worker, "backend_model"),
     )
     named = (model_name(place) for place in places if isinstance(place, str))
     model = next((name for name in named if name), "")

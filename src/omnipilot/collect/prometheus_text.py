@@ -40,7 +40,12 @@ class Sample(NamedTuple):
 
 
 def read_samples(
-    path: Path, names: Collection[str], wanted: str, limits: Limits = EXPOSITION_LIMITS
+    path: Path,
+    names: Collection[str],
+    wanted: str,
+    limits: Limits = EXPOSITION_LIMITS,
+    *,
+    most: float = 1e18,
 ) -> Iterator[Sample | Rejection]:
     """Read the samples of the metrics asked for, in file order.
 
@@ -49,6 +54,7 @@ def read_samples(
         names: metrics to read; others are passed over unread.
         wanted: what the file should be, with its article.
         limits: what the file may cost.
+        most: every value must be below it.
 
     Raises:
         BadInputError: the file cannot be opened, is no text or is too large.
@@ -66,10 +72,10 @@ def read_samples(
                 shown = printable(text)
                 yield Rejection(number, f"'{shown}' is no sample", "not a sample")
             elif name[0] in names:
-                yield _sample(number, text)
+                yield _sample(number, text, most)
 
 
-def _sample(number: int, text: str) -> Sample | Rejection:
+def _sample(number: int, text: str, most: float) -> Sample | Rejection:
     found = _SAMPLE.fullmatch(text)
     labels = _labels(found[2] or "") if found else None
     if found is None or labels is None:
@@ -80,7 +86,7 @@ def _sample(number: int, text: str) -> Sample | Rejection:
         value = None
     if value is None:
         return Rejection(number, f"'{printable(found[3])}' is no number", "not a number")
-    if not 0 <= value < 1e18:
+    if not 0 <= value < most:
         reason = f"{found[1]} is {value:g}, which no count or time can be"
         return Rejection(number, reason, "out of range")
     return Sample(number, found[1], labels, value)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["collect_vllm"]
 
 _HEAD_LINES: Final = 200
+# A log may begin with a bracket too: "[W1129 13:14:44 socket.cpp:200] ...".
+_JSON: Final = re.compile(rb"\s*(?:\{|\[\s*(?:[{\]]|$))")
 _PAGE: Final = re.compile(rb"# (?:HELP|TYPE) [A-Za-z_:]|vllm:[a-z_]+[{ ]")
 
 
@@ -35,7 +37,7 @@ def collect_vllm(path: Path, *, context: RunContext = NO_CONTEXT) -> Iterator[Ro
         BadInputError: the file as a whole cannot be read.
     """
     with open_lines(path, Limits(), "a benchmark, /metrics page or log of vLLM") as lines:
-        is_json = lines.peek().lstrip()[:1] in {b"{", b"["}
+        is_json = _JSON.match(lines.peek()) is not None
         is_page = not is_json and any(
             _PAGE.match(line) for (_, line), _n in zip(lines, range(_HEAD_LINES), strict=False)
         )

@@ -63,6 +63,7 @@ class _Result(msgspec.Struct):
     num_prompts: Any = None
     request_rate: Any = None
     max_concurrency: Any = None
+    ramp_up_strategy: Any = None
     duration: Any = None
     completed: Any = None
     failed: Any = None
@@ -103,9 +104,9 @@ def collect_vllm_bench(
     """Read the results of one file.
 
     The mode follows from how the load was driven: a finite ``request_rate`` is "poisson"; an
-    infinite one with ``max_concurrency`` a closed loop, "online"; without it all requests start
-    together, "static" with ``num_prompts`` at once. Prompt and output lengths are the means of
-    the requests that completed.
+    infinite one with ``max_concurrency`` a closed loop, "online"; without it, or with one that
+    ``num_prompts`` does not exceed, all requests start together, "static". Prompt and output
+    lengths are the means of the requests that completed.
 
     Args:
         path: a JSON file, plain or gzip-compressed.
@@ -215,6 +216,9 @@ def _labels(
 
 def _load(result: _Result) -> tuple[str, float, str]:
     """Tell mode, concurrency and, for open arrivals, a note with the rate."""
+    if result.ramp_up_strategy is not None:
+        # vLLM writes request_rate "inf" then, which would look like one batch.
+        raise RowFault("unknown mode", "the rate of requests was ramped up: measure at one rate")
     concurrency = 0.0
     if result.max_concurrency is not None:
         concurrency = count_of("max_concurrency", result.max_concurrency, 1e6)
@@ -228,9 +232,9 @@ def _load(result: _Result) -> tuple[str, float, str]:
     if math.isfinite(rate):
         in_flight = offered_concurrency(rate, concurrency, prompts)
         return "poisson", in_flight, f"{rate:g} requests/s offered"
-    if concurrency:
-        return "online", concurrency, ""
-    return "static", prompts, ""
+    if not concurrency or 0 < prompts <= concurrency:  # the limit never held a request back
+        return "static", prompts, ""
+    return "online", concurrency, ""
 
 
 def _n_gpus(result: _Result) -> int:

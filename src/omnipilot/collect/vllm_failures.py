@@ -41,12 +41,14 @@ def _rule(failure: str, *patterns: str) -> _Rule:
 # Texts of vLLM (v1/core/kv_cache_utils.py, v1/worker/*_worker.py, config/*.py,
 # model_executor/layers/quantization), PyTorch, NCCL and huggingface_hub.
 _RULES: Final[tuple[_Rule, ...]] = (
+    # What vLLM makes of SIGTERM, and Python of SIGINT.
+    _rule("terminated", r"^KeyboardInterrupt: "),
     _rule("kv_too_small",
           r"KV cache is needed, which is larger than the available KV cache memory",
           r"max seq len \(\d+\) is larger than the maximum number of tokens that can be stored",
           r"No available memory for the cache blocks"),
     _rule("memory_not_free", r"Free memory on device .{0,80}is less than desired GPU memory",
-          r"Error in memory profiling.{0,200}(other processes|freed memory)"),
+          r"Error in memory profiling"),
     _rule("oom_kv_cache", r"Available memory on node .{0,120}less than requested memory for kv"),
     _rule("oom_host", r"Cannot allocate memory", r"DefaultCPUAllocator: (can't|not enough)",
           r"^MemoryError"),

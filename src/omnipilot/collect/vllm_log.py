@@ -60,6 +60,8 @@ _NEW_SERVER: Final = re.compile(r"API server version |█.{0,40}\bversion \d")
 _MARKERS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
     ("oom_host", re.compile(r"oom[-_]kill event|Out of memory: Killed process|\boom-kill:")),
     ("terminated", re.compile(r"slurmstepd: error: .{0,200}(?:CANCELLED|DUE TO TIME LIMIT)")),
+    # Older servers bind the port last, and uvicorn alone tells that it is taken.
+    ("port_in_use", re.compile(r"error while attempting to bind on address")),
     ("bad_arguments", re.compile(
         r": error: (?:unrecognized arguments|argument |the following arguments|ambiguous option)")),
     ("engine_dead", re.compile(
@@ -72,7 +74,7 @@ _STOPPED: Final = re.compile(
 )
 # Most lines hold none of the words of the two tables above and are not searched further.
 _END_HINT: Final = re.compile(
-    r"error: |kill|Kill|SIG|hutting down|\[shutdown\]|ault|dumped|terminat"
+    r"error: |error while|kill|Kill|SIG|hutting down|\[shutdown\]|ault|dumped|terminat"
 )
 _TRACEBACK: Final = "Traceback (most recent call last):"
 
@@ -97,10 +99,15 @@ class _Start:
     died: bool = False
     has_times: bool = False
 
-    @property
-    def over(self) -> bool:
-        """Whether a banner that follows is another start's."""
-        return self.stage == _READY or self.stopped or bool(self.blocks or self.marker)
+    def ends_before(self, line: LogLine) -> bool:
+        """Whether a line is the banner of another start.
+
+        A start that was killed without a word (a lost node) is over too; API servers beside the
+        first print their banner while the engine loads.
+        """
+        over = self.stage == _READY or self.stopped or bool(self.blocks or self.marker)
+        over = over or (self.stage > 0 and not line.process.startswith("ApiServer_"))
+        return over and _NEW_SERVER.search(line.text) is not None
 
     @property
     def told(self) -> bool:
@@ -137,7 +144,7 @@ def collect_vllm_log(
         if isinstance(line, Rejection):
             yield line
             continue
-        if start.over and _NEW_SERVER.search(line.text):
+        if start.ends_before(line):
             n_starts += 1
             yield _row(start, context)
             start = _Start()

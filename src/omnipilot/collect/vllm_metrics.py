@@ -56,10 +56,10 @@ _CONFIG: Final = "vllm:cache_config_info"
 _STARTED: Final = "process_start_time_seconds"
 _EARLIEST_S, _LATEST_S = 946_684_800, 4_102_444_800  # 2000 and 2100
 
-_VALUES: Final = frozenset(
-    (*_KV_USAGE, *_RUNNING, *_WAITING, *_PREFIX_HITS, *_PREFIX_QUERIES, *_ENDED,
-     *(name for _, names in _COUNTERS for name in names))
+_COUNTED: Final = (
+    *(name for _, names in _COUNTERS for name in names), *_ENDED, *_PREFIX_HITS, *_PREFIX_QUERIES,
 )  # fmt: skip
+_VALUES: Final = frozenset((*_KV_USAGE, *_RUNNING, *_WAITING, *_COUNTED))
 _PARTS: Final = {
     f"{name}_{part}": (name, part)
     for _, names in _HISTOGRAMS
@@ -202,27 +202,28 @@ def _window(
 ) -> Iterator[ServingWindow | Rejection]:
     only = len(snapshots[-1].models) == 1
     model = (context.model if only else "") or model_name(name)
-    readings = [snapshot.models.get(name) for snapshot in snapshots]
-    first, last = readings[0], readings[-1]
+    first, last = (snapshots[end].models.get(name) for end in (0, -1))
+    readings = [s.models[name] for s in snapshots if name in s.models]
     if not model or first is None or last is None or not all(map(last.first, _REQUIRED)):
         reason = f"'{printable(name)}' lacks a name or the counts that every server has"
         yield Rejection(0, reason, "model incomplete")
         return
     before = first if len(snapshots) > 1 else None
-    labels = _peaks([reading for reading in readings if reading is not None])
+    labels = _peaks(readings)
     parts: list[Callable[[], dict[str, float]]] = [partial(_counts, last, before)]
     parts += [partial(_latencies, key, names, last, before) for key, names in _HISTOGRAMS]
     if len({snapshot.started_s for snapshot in snapshots if snapshot.started_s}) > 1:
         reason = f"the server of {model} was restarted between the snapshots"
         yield Rejection(0, reason, "counter reset")
         return
+    if fell := _fallen(readings):
+        yield Rejection(0, f"{model}: {fell} fell: was the server restarted?", "counter reset")
+        return
     for part in parts:
         try:
             labels.update(part())
         except RowFault as fault:
             yield Rejection(0, f"{model}: {fault}", fault.code)
-            if fault.code == "counter reset":
-                return
     if not start_s and before is None:
         start_s = snapshots[-1].started_s
     elif 0 < start_s < end_s:
@@ -265,6 +266,18 @@ def _peaks(models: Sequence[_Model]) -> dict[str, float]:
     return labels
 
 
+def _fallen(models: Sequence[_Model]) -> str:
+    """Name a counter that fell from one reading to the next, "" where none did."""
+    highest: dict[tuple[str, _Series], float] = {}
+    for model in models:
+        for name in _COUNTED:
+            for series, value in model.values.get(name, {}).items():
+                if value < highest.get((name, series), 0.0):
+                    return name
+                highest[name, series] = value
+    return ""
+
+
 def _added(names: _Names, last: _Model, before: _Model | None) -> dict[_Series, float] | None:
     """Count what the window added to a counter; None where it is not told at both ends."""
     name = last.first(names)
@@ -276,8 +289,6 @@ def _added(names: _Names, last: _Model, before: _Model | None) -> dict[_Series, 
     then = before.values.get(name, {})
     if then.keys() != now.keys():
         return None
-    if any(now[series] < then[series] for series in now):
-        raise RowFault("counter reset", f"{name} fell: was the server restarted?")
     return {series: now[series] - then[series] for series in now}
 
 

@@ -104,7 +104,9 @@ def join_run(
         (189.0, 0.5)
     """
     given = list(sources)
-    when = _with_window(when, given)
+    for row in given:
+        if not _mismatch(run, row, when, same_gpu):
+            when = _with_window(when, row)
     labels = dict(run.labels)
     origins = dict.fromkeys(labels, "run")
     weights = dict.fromkeys(labels, 1.0)
@@ -147,14 +149,13 @@ _WITHOUT_LABELS: Final[Mapping[type[Source], str]] = {
 }
 
 
-def _with_window(when: RunTime, rows: list[Source]) -> RunTime:
-    """Fill in the serving window from the rows that know theirs, and the job's number."""
+def _with_window(when: RunTime, row: Source) -> RunTime:
+    """Fill in the serving window and the job's number where a row of the run knows them."""
     job_id, cluster, start_s, end_s = when.job_id, when.cluster, when.start_s, when.end_s
-    for row in rows:
-        if isinstance(row, GpuWindow | ServingWindow) and not end_s:
-            start_s, end_s = _interval(row)
-        if isinstance(row, GpuWindow | ClusterJob):
-            job_id, cluster = job_id or row.job_id, cluster or row.cluster
+    if isinstance(row, GpuWindow | ServingWindow) and not end_s:
+        start_s, end_s = _interval(row)
+    if isinstance(row, GpuWindow | ClusterJob):
+        job_id, cluster = job_id or row.job_id, cluster or row.cluster
     return RunTime(job_id, cluster, start_s, end_s)
 
 
