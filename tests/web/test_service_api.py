@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,7 @@ from served_site import ASK, ROWS, Site, make_site
 from omnipilot.advisor import Advisor
 from omnipilot.domain import TARGET_NAMES
 from omnipilot.web.endpoints import ENDPOINTS
-from omnipilot.web.schemas import ProbeAnswer
+from omnipilot.web.schemas import IngestAnswer, ProbeAnswer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -212,6 +213,31 @@ def test_bad_rows_are_counted_with_their_reason_and_a_bad_file_is_refused(site: 
     assert (report["accepted"], report["rejected"]) == (1, 1)
     answer = site.client.post("/v1/rows", content="nothing", headers=headers)
     problem(answer, 422, "invalid")
+
+
+def test_columns_and_names_that_no_fit_can_use_are_told(site: Site) -> None:
+    headers = {"content-type": "text/csv"} | site.token("writer", "write")
+    head, row = ROWS.splitlines()
+    odd = row.replace("H100", "H1000").replace("bf16", "bf61")
+    report = site.client.post(
+        "/v1/rows", content=f"{head},colour\n{odd},red\n", headers=headers
+    ).json()
+    assert report["accepted"] == 1
+    assert report["unread_columns"] == ["colour"]
+    assert {(n["column"], n["name"], n["rows"]) for n in report["unknown_names"]} == {
+        ("gpu", "H1000", 1), ("precision", "bf61", 1),
+    }  # fmt: skip
+
+
+def test_the_examples_of_rows_are_taken_in(site: Site) -> None:
+    writer = site.token("writer", "write")
+    endpoint = next(e for e in ENDPOINTS if (e.method, e.path) == ("POST", "/v1/rows"))
+    for media_type, example in endpoint.examples.items():
+        content = example if isinstance(example, str) else json.dumps(example)
+        headers = {"content-type": media_type} | writer
+        report = site.client.post("/v1/rows", content=content, headers=headers).json()
+        assert (report["accepted"], report["rejected"]) == (1, 0), media_type
+        IngestAnswer.model_validate(report)
 
 
 def test_every_reading_address_answers_on_a_fresh_machine(site: Site) -> None:

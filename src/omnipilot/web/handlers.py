@@ -308,7 +308,9 @@ def _prior(snapshot: Snapshot, now_s: float) -> dict[str, Any]:
 async def ingest(request: Request) -> Response:
     """Take measured rows into the site's store: CSV of the normalised columns, or typed JSON rows.
 
-    Idempotent: a row that is there already counts as a duplicate. Needs the scope `write`.
+    Idempotent: a row that is there already counts as a duplicate. Columns that are not known are
+    left aside and named, and so are GPUs, models and precisions that the catalogue does not know:
+    their rows are kept, and no fit learns from them. Needs the scope `write`.
     """
     service = service_of(request)
     name = _COLLECTORS[_media_type(request)]
@@ -321,21 +323,27 @@ async def ingest(request: Request) -> Response:
 
 
 def _taken_in(snapshot: Snapshot, name: str, text: bytes, now_s: float) -> dict[str, Any]:
-    from omnipilot.collect.base import COLLECTOR_BY_NAME  # noqa: PLC0415 - writers only
+    from omnipilot.collect import unread_columns  # noqa: PLC0415 - writers only
+    from omnipilot.collect.base import COLLECTOR_BY_NAME  # noqa: PLC0415 - same
     from omnipilot.store import Store, import_file  # noqa: PLC0415 - same
 
-    home = snapshot.advisor.home
-    collect = COLLECTOR_BY_NAME[name].for_site(home)
+    home, unread = snapshot.advisor.home, ()
     with tempfile.TemporaryDirectory(prefix="omnipilot-") as folder:
         path = Path(folder) / f"body.{'csv' if name == 'csv' else 'json'}"
         path.write_bytes(text)
         try:
-            report = import_file(Store.open(home), path, collect, now_s=now_s)
+            if name == "csv":
+                report = snapshot.advisor.import_runs(path, now_s=now_s)
+                unread = unread_columns(path)
+            else:
+                collect = COLLECTOR_BY_NAME[name].for_site(home)
+                report = import_file(Store.open(home), path, collect, now_s=now_s)
         except BadInputError as error:
             raise without_path(error, path) from error
     return {
         "accepted": report.accepted, "duplicate": report.duplicate, "rejected": report.rejected,
-        "by_reason": report.by_reason, "rejections": list(report.rejections),
+        "by_reason": report.by_reason, "unread_columns": unread,
+        "unknown_names": report.unknown_names, "rejections": list(report.rejections),
     }  # fmt: skip
 
 

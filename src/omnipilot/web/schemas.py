@@ -349,6 +349,16 @@ class ClusterAnswer(_Answer):
     arms: list[dict[str, Any]]
 
 
+class UnknownNameAnswer(_Answer):
+    """A name of rows that were kept, which the catalogue cannot resolve."""
+
+    column: str
+    name: str
+    rows: int
+    close: list[str]
+    ambiguous: bool
+
+
 class IngestAnswer(_Answer):
     """What became of the rows of a body."""
 
@@ -356,6 +366,8 @@ class IngestAnswer(_Answer):
     duplicate: int
     rejected: int
     by_reason: dict[str, int]
+    unread_columns: list[str]
+    unknown_names: list[UnknownNameAnswer]
     rejections: list[dict[str, Any]]
 
 
