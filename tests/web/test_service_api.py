@@ -299,6 +299,18 @@ def test_probes_are_valued_from_the_shipped_model(tmp_path: Path) -> None:
     assert "omnipilot probe --model" in page.text
 
 
+def test_what_a_damaged_folder_held_before_goes_on_answering(tmp_path: Path) -> None:
+    shipped = make_site(tmp_path, open_advisor=Advisor.open)
+    (tmp_path / "gpus").mkdir()
+    for name in ("settings.toml", "gpus/own.toml"):
+        (tmp_path / name).write_text("no = toml = at all", encoding="utf-8")
+    assert not shipped.service.keeper.look()
+    body = ASK | {"gpus": ["h100-80"], "precisions": ["bf16"], "depth": 1}
+    assert shipped.client.post("/v1/probe", json=body).status_code == 200
+    headers = {"content-type": "text/csv"} | shipped.token("writer", "write")
+    assert shipped.client.post("/v1/rows", content=ROWS, headers=headers).json()["accepted"] == 1
+
+
 def test_a_model_that_cannot_value_probes_says_so(site: Site) -> None:
     problem(site.client.post("/v1/probe", json=ASK), 422, "invalid")
 

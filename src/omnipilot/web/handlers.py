@@ -327,7 +327,8 @@ def _taken_in(snapshot: Snapshot, name: str, text: bytes, now_s: float) -> dict[
     from omnipilot.collect.base import COLLECTOR_BY_NAME  # noqa: PLC0415 - same
     from omnipilot.store import Store, import_file  # noqa: PLC0415 - same
 
-    home, unread = snapshot.advisor.home, ()
+    home = snapshot.advisor.home
+    unread: tuple[str, ...] = ()
     with tempfile.TemporaryDirectory(prefix="omnipilot-") as folder:
         path = Path(folder) / f"body.{'csv' if name == 'csv' else 'json'}"
         path.write_bytes(text)
