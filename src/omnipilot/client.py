@@ -72,9 +72,7 @@ class Client:
         if not self.url.startswith(("http://", "https://")):
             raise ServiceError(f"'{self.url[:80]}' is no address of a service: http://HOST:PORT")
         if not (self.token.isascii() and self.token.isprintable()):
-            raise ServiceError(
-                "the token holds a character that no token has"
-            )
+            raise ServiceError("the token holds a character that no token has")
 
     def advise(
         self, model: str, *, concurrency: int, context_tokens: int, **wishes: object
