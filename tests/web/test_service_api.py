@@ -293,10 +293,11 @@ def test_probes_are_valued_from_the_shipped_model(tmp_path: Path) -> None:
     assert found.decision_after_expected.net_utility_usd >= found.decision_before.utility_usd
     assert found.stop_reason
     page = shipped.client.get(
-        "/probe", params={k: str(v) for k, v in ASK.items()} | {"hours": "24"}
+        "/probe", params={k: str(v) for k, v in ASK.items()} | {"hours": "24", "budget": "1.5"}
     )
     assert page.status_code == 200
     assert "omnipilot probe --model" in page.text
+    assert "--budget-node-h 1.5 --run" in page.text
 
 
 def test_what_a_damaged_folder_held_before_goes_on_answering(tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ def _probe(call: _Call) -> dict[str, Any]:
         return {}
     budget = page_data.budget_of(call.query)
     body = ProbeBody(**call.asked.body.model_dump(), budget_node_h=budget)
-    return {"view": page_data.probe_view(probe_report(call.snapshot, body))}
+    return {"view": page_data.probe_view(probe_report(call.snapshot, body), budget)}
 
 
 def _script(call: _Call) -> dict[str, Any]:
