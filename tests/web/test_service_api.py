@@ -312,6 +312,12 @@ def test_what_a_damaged_folder_held_before_goes_on_answering(tmp_path: Path) -> 
     assert shipped.client.post("/v1/rows", content=ROWS, headers=headers).json()["accepted"] == 1
 
 
+def test_a_page_that_is_refused_says_the_id_of_its_request(site: Site) -> None:
+    page = site.client.get("/compare?model=no/such&concurrency=1&context_tokens=64")
+    assert page.status_code == 404
+    assert f"Request {page.headers['x-request-id']}." in page.text
+
+
 def test_a_model_that_cannot_value_probes_says_so(site: Site) -> None:
     problem(site.client.post("/v1/probe", json=ASK), 422, "invalid")
 
