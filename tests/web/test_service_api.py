@@ -284,6 +284,11 @@ def test_the_openapi_document_has_an_example_of_every_body_and_all_refusals(site
                 assert list(answer["content"]) == ["application/problem+json"]
 
 
+def test_advice_over_http_says_as_which_release_a_later_one_is_answered(site: Site) -> None:
+    later = site.client.post("/v1/advise", json=ASK | {"engine_version": "99.0.0"}).json()
+    assert any("newest known release" in line for line in later["assumptions"])
+
+
 def test_probes_are_valued_from_the_shipped_model(tmp_path: Path) -> None:
     shipped = make_site(tmp_path, open_advisor=Advisor)
     body = ASK | {"hours": 24, "concurrency": 1000, "gpus": ["h100-80", "h200-141"]}

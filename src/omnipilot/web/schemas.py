@@ -157,6 +157,7 @@ class AdviceAnswer(_Answer):
     infeasible: list[InfeasibleAnswer]
     abstention: AbstentionAnswer | None
     site_runs: list[dict[str, Any]]
+    assumptions: list[str]
     cluster: dict[str, Any] | None = None
 
 
@@ -170,7 +171,6 @@ class ExplainAnswer(AdviceAnswer):
     turning_points: list[dict[str, Any]]
     loads: list[dict[str, Any]]
     freshness: list[dict[str, Any]]
-    assumptions: list[str]
 
 
 class PlannedProbeAnswer(_Answer):
