@@ -11,6 +11,7 @@ from served_site import ASK, ROWS, Site, make_site
 from omnipilot.advisor import Advisor
 from omnipilot.domain import TARGET_NAMES
 from omnipilot.web.endpoints import ENDPOINTS
+from omnipilot.web.limits import Limits
 from omnipilot.web.schemas import IngestAnswer, ProbeAnswer
 
 if TYPE_CHECKING:
@@ -213,6 +214,15 @@ def test_bad_rows_are_counted_with_their_reason_and_a_bad_file_is_refused(site: 
     assert (report["accepted"], report["rejected"]) == (1, 1)
     answer = site.client.post("/v1/rows", content="nothing", headers=headers)
     problem(answer, 422, "invalid")
+
+
+def test_more_rows_than_are_taken_at_a_time_are_refused_and_none_is_kept(tmp_path: Path) -> None:
+    site = make_site(tmp_path, limits=Limits(rows=2))
+    headers = {"content-type": "text/csv"} | site.token("writer", "write")
+    head, row = ROWS.splitlines()
+    many = "\n".join([head, *(row.replace("4200", str(4200 + i)) for i in range(4))])
+    problem(site.client.post("/v1/rows", content=many, headers=headers), 413, "too-large")
+    assert site.client.get("/v1/rows").json()["rows"] == 0
 
 
 def test_columns_and_names_that_no_fit_can_use_are_told(site: Site) -> None:

@@ -185,11 +185,15 @@ async def predict(request: Request) -> Response:
     snapshot = service.keeper.current
     text = await request.body()
     if _media_type(request) == "text/csv":
-        if text.count(b"\n") > service.limits.rows + 1:
-            raise ProblemError("too-large", f"at most {service.limits.rows:,} rows at a time")
+        _check_rows(service, text)
     else:
         text = csv_of(_parsed(text))
     return as_json(await service.run(predicted, snapshot, text, slow=True))
+
+
+def _check_rows(service: Service, text: bytes) -> None:
+    if text.count(b"\n") > service.limits.rows + 1:
+        raise ProblemError("too-large", f"at most {service.limits.rows:,} rows at a time")
 
 
 def _parsed(text: bytes) -> PredictBody:
@@ -315,6 +319,8 @@ async def ingest(request: Request) -> Response:
     service = service_of(request)
     name = _COLLECTORS[_media_type(request)]
     text = await request.body()
+    if name == "csv":
+        _check_rows(service, text)
     snapshot = service.keeper.current
     report = await service.run(_taken_in, snapshot, name, text, service.clock(), slow=True)
     for outcome in ("accepted", "duplicate", "rejected"):
