@@ -11,6 +11,7 @@ import json
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
 
 from omnipilot.domain.errors import OmniPilotError
@@ -70,6 +71,8 @@ class Client:
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):
             raise ServiceError(f"'{self.url[:80]}' is no address of a service: http://HOST:PORT")
+        if not (self.token.isascii() and self.token.isprintable()):
+            raise ServiceError("the token holds a character that no token has")
 
     def advise(
         self, model: str, *, concurrency: int, context_tokens: int, **wishes: object
@@ -99,18 +102,16 @@ class Client:
 
     def predict(self, rows: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
         """Predict rows of the normalised columns; one answer each, in order."""
-        answer = self._json("POST", "/v1/predict", {"rows": [dict(row) for row in rows]})
-        found: list[dict[str, Any]] = answer["rows"]
-        return found
+        body = {"rows": [dict(row) for row in rows]}
+        return self._listed("rows", self._json("POST", "/v1/predict", body))
 
     def ingest_csv(self, text: str) -> dict[str, Any]:
         """Take measured rows into the site's store; needs a token with the scope write."""
-        return self._json("POST", "/v1/rows", text.encode(), "text/csv")
+        return self._json("POST", "/v1/rows", text.encode("utf-8", "replace"), "text/csv")
 
     def models(self) -> list[dict[str, Any]]:
         """The cost models; the one that answers first."""
-        found: list[dict[str, Any]] = self._json("GET", "/v1/models")["models"]
-        return found
+        return self._listed("models", self._json("GET", "/v1/models"))
 
     def cluster(self) -> dict[str, Any]:
         """The cluster as the service read it last."""
@@ -146,7 +147,10 @@ class Client:
     ) -> dict[str, Any]:
         data = body if isinstance(body, bytes) else None
         if body is not None and data is None:
-            data = json.dumps(body, allow_nan=False).encode()
+            try:
+                data = json.dumps(body, allow_nan=False).encode()
+            except (TypeError, ValueError, RecursionError) as error:
+                raise ServiceError(f"JSON cannot hold the question: {error}") from error
         headers = {"Accept": "application/json"}
         if data is not None:
             headers["Content-Type"] = media_type
@@ -160,12 +164,21 @@ class Client:
                 found = json.loads(answer.read(_MOST_BYTES))
         except urllib.error.HTTPError as error:
             raise _refusal(error) from error
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, HTTPException, ValueError, RecursionError) as error:
             reason = getattr(error, "reason", None) or error
             raise ServiceError(f"{self.url} does not answer: {reason}") from error
         if not isinstance(found, dict):
-            raise ServiceError(f"{self.url} answers something else than a service of OmniPilot")
+            raise self._stranger()
         return found
+
+    def _listed(self, name: str, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+        found = answer.get(name)
+        if not isinstance(found, list):
+            raise self._stranger()
+        return found
+
+    def _stranger(self) -> ServiceError:
+        return ServiceError(f"{self.url} answers something else than a service of OmniPilot")
 
 
 def _refusal(error: urllib.error.HTTPError) -> ServiceError:

@@ -79,6 +79,28 @@ def test_gpus_that_stay_idle_and_gpus_that_lack_are_told(advisor: Advisor) -> No
     assert "it will not start" in lacking[0]
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"#SBATCH --gres=gpu:h100:4\nvllm serve {MODEL} -tp 2 --data-parallel-size 2",
+        f"#SBATCH -N 2 --gpus-per-node=h100:4\nvllm serve {MODEL} -tp 4 -pp 2",
+        f"#SBATCH --nodes=2-4 --gres=gpu:h100:4\nvllm serve {MODEL} -tp 8",
+        f"#SBATCH -N 2 --gpus=h100:8\nvllm serve {MODEL} -tp 8",
+        f"#SBATCH -n 2 --gpus-per-task=h100:1\nvllm serve {MODEL} -tp 2",
+    ],
+)
+def test_gpus_of_all_nodes_and_all_ranks_count(script: str, advisor: Advisor) -> None:
+    assert not [line for line in review(advisor, script) if "asks for" in line]
+
+
+def test_a_server_of_several_ranks_is_not_taken_for_an_arm_of_one(advisor: Advisor) -> None:
+    script = f"#SBATCH --gres=gpu:h100-80:{{}}\nvllm serve {MODEL} -tp 4"
+    assert "h100-80 bf16:" in review(advisor, script.format(4))[-1]
+    ranks = review(advisor, script.format(8) + " -dp 2")[-1]
+    assert "this one" not in ranks
+    assert "this is the best" not in ranks
+
+
 def test_a_server_that_cannot_start_is_told_why(advisor: Advisor) -> None:
     lines = review(advisor, f"vllm serve {MODEL} -tp 1", gres="gpu:h100-80:1")
     assert lines[0].startswith(f"{MODEL} on 1x h100-80 will not start: weights")

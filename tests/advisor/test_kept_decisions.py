@@ -96,14 +96,29 @@ def test_the_newest_are_kept(tmp_path: Path) -> None:
     assert 3 <= len(kept) < 6
 
 
-def test_a_version_that_is_gone_is_told(tmp_path: Path) -> None:
-    made(tmp_path)
-    path = tmp_path / DECISIONS_NAME
+def rewritten(home: Path, **facts: object) -> str:
+    """Put other facts into the only record, as another version would have; its ID."""
+    path = home / DECISIONS_NAME
     record = json.loads(path.read_text(encoding="utf-8"))
     record.pop("id")
-    record["model_version"] = "000000000000"
-    text = json.dumps(record, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(record | facts, sort_keys=True, separators=(",", ":"))
     name = hashlib.sha256(text.encode()).hexdigest()[:12]
     path.write_text(f'{{"id":"{name}",{text[1:]}\n', encoding="utf-8")
-    with pytest.raises(StateError, match="is gone"):
-        replay(Advisor(tmp_path), name)
+    return name
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"model_version": "000000000000"}, "is gone"),
+        ({"answer": {"abstained": False}}, "another form"),
+        ({"answer": {"ranked": [{"arm": "1x h100-80 bf16", "total_usd": None}]}}, "another form"),
+        ({"settings": "old_setting = 1\n"}, "^the settings of then, line 1: unknown setting"),
+    ],
+)
+def test_a_record_that_this_version_cannot_ask_again_is_told(
+    facts: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    made(tmp_path)
+    with pytest.raises(StateError, match=said):
+        replay(Advisor(tmp_path), rewritten(tmp_path, **facts))

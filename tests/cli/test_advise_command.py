@@ -79,6 +79,7 @@ class TestAdvise:
         assert (code, err) == (0, "")
         assert list(answer) == [
             "request", "model_version", "ranked", "infeasible", "abstention", "site_runs",
+            "assumptions",
         ]  # fmt: skip
         first = answer["ranked"][0]
         assert list(first) == [
@@ -213,9 +214,8 @@ class TestExplain:
         code, out, _ = run("explain", *REQUEST, "--format", "json")
         answer = strict(out)
         assert code == 0
-        assert list(answer)[6:] == [
-            "economics", "weights", "grounds", "evidence", "turning_points", "loads",
-            "freshness", "assumptions",
+        assert list(answer)[7:] == [
+            "economics", "weights", "grounds", "evidence", "turning_points", "loads", "freshness",
         ]  # fmt: skip
         assert len(answer["grounds"]) == len(answer["ranked"])
 

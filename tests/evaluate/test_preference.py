@@ -124,7 +124,12 @@ def test_the_command_explains_choices_that_the_model_makes_itself(
         ("model,concurrency,context,gpu,n_gpus,colour\n", "unknown column 'colour'"),
         ("model,concurrency,context,gpu,n_gpus\n", "states no choice"),
         ("model,concurrency,context,gpu,n_gpus\nm,x,4096,H100,1\n", "line 2: concurrency must"),
-        ("model,concurrency,context,gpu,n_gpus\nm,1,4096,H100,0\n", "n_gpus must be at least 1"),
+        ("model,concurrency,context,gpu,n_gpus\nm,1,4096,H100,0\n", "n_gpus must be from 1 to"),
+        (
+            f"model,concurrency,context,gpu,n_gpus\nm,{'9' * 400},4096,H100,1\n",
+            "concurrency must be",
+        ),
+        (f"model,concurrency,context,gpu,n_gpus\n{'m' * 200_000},1,4096,H100,1\n", "field limit"),
         ("model,concurrency,context,gpu,n_gpus\nm,1,4096,zx81,1\n", "zx81"),
     ],
 )

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import csv
 import json
-import re
+import shlex
 import shutil
 import subprocess
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -316,7 +317,7 @@ def test_a_site_with_no_or_few_runs_is_told_what_is_missing(
 def test_the_report_command_writes_the_page_of_a_site(
     site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "out"
+    out = tmp_path / "my report"
     capsys.readouterr()
     arguments = ["report", "--home", str(site), "--out", str(out), "--effort", "kept"]
     assert app.run([*arguments, "--format", "json"]) == 0
@@ -328,7 +329,7 @@ def test_the_report_command_writes_the_page_of_a_site(
     assert "no launches on record" in why["launches"]
     text = (out / PAGE).read_text(encoding="utf-8")
     assert "OmniPilot report of this site" in text
-    assert re.search(r"omnipilot report --home \S+ --out \S+ --effort kept", text)
+    assert f"--out {shlex.quote(str(out))} --effort kept" in unescape(text)
     assert app.run([*arguments, "--only", "sums"]) == 2
 
 

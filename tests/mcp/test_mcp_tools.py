@@ -137,6 +137,7 @@ def test_a_script_is_told_and_nothing_is_written(site: Site) -> None:
         ("advise", {"model": "no/such"}, "no/such"),
         ("advise", {"concurrency": 0}, "greater than or equal to 1"),
         ("advise", {"gpus": ["warp-core"]}, "warp-core"),
+        ("advise", {"precision": ["bf16"]}, "precision"),
         ("script", {"arm": "h100-80"}, "GPU:TP:PRECISION"),
         ("launch", {}, "launch"),
     ],
@@ -148,6 +149,15 @@ def test_what_cannot_be_answered_is_an_error_in_words(
     assert result.is_error
     assert said in result.content[0].text
     assert "Traceback" not in result.content[0].text
+
+
+def test_settings_that_cannot_be_read_are_an_error_in_words(site: Site) -> None:
+    site.home.mkdir(parents=True)
+    (site.home / "settings.toml").write_text('pue = "high"\n', encoding="utf-8")
+    for name in ("advise", "cluster", "explain", "script"):
+        result = call(site, name, {} if name == "cluster" else ASK)
+        assert result.is_error
+        assert "pue must be a number" in result.content[0].text, name
 
 
 def test_a_site_whose_settings_change_is_read_again(site: Site) -> None:

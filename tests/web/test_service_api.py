@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,8 @@ from served_site import ASK, ROWS, Site, make_site
 from omnipilot.advisor import Advisor
 from omnipilot.domain import TARGET_NAMES
 from omnipilot.web.endpoints import ENDPOINTS
-from omnipilot.web.schemas import ProbeAnswer
+from omnipilot.web.limits import Limits
+from omnipilot.web.schemas import IngestAnswer, ProbeAnswer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -214,6 +216,40 @@ def test_bad_rows_are_counted_with_their_reason_and_a_bad_file_is_refused(site: 
     problem(answer, 422, "invalid")
 
 
+def test_more_rows_than_are_taken_at_a_time_are_refused_and_none_is_kept(tmp_path: Path) -> None:
+    site = make_site(tmp_path, limits=Limits(rows=2))
+    headers = {"content-type": "text/csv"} | site.token("writer", "write")
+    head, row = ROWS.splitlines()
+    many = "\n".join([head, *(row.replace("4200", str(4200 + i)) for i in range(4))])
+    problem(site.client.post("/v1/rows", content=many, headers=headers), 413, "too-large")
+    assert site.client.get("/v1/rows").json()["rows"] == 0
+
+
+def test_columns_and_names_that_no_fit_can_use_are_told(site: Site) -> None:
+    headers = {"content-type": "text/csv"} | site.token("writer", "write")
+    head, row = ROWS.splitlines()
+    odd = row.replace("H100", "H1000").replace("bf16", "bf61")
+    report = site.client.post(
+        "/v1/rows", content=f"{head},colour\n{odd},red\n", headers=headers
+    ).json()
+    assert report["accepted"] == 1
+    assert report["unread_columns"] == ["colour"]
+    assert {(n["column"], n["name"], n["rows"]) for n in report["unknown_names"]} == {
+        ("gpu", "H1000", 1), ("precision", "bf61", 1),
+    }  # fmt: skip
+
+
+def test_the_examples_of_rows_are_taken_in(site: Site) -> None:
+    writer = site.token("writer", "write")
+    endpoint = next(e for e in ENDPOINTS if (e.method, e.path) == ("POST", "/v1/rows"))
+    for media_type, example in endpoint.examples.items():
+        content = example if isinstance(example, str) else json.dumps(example)
+        headers = {"content-type": media_type} | writer
+        report = site.client.post("/v1/rows", content=content, headers=headers).json()
+        assert (report["accepted"], report["rejected"]) == (1, 0), media_type
+        IngestAnswer.model_validate(report)
+
+
 def test_every_reading_address_answers_on_a_fresh_machine(site: Site) -> None:
     for endpoint in ENDPOINTS:
         if endpoint.method == "GET":
@@ -258,6 +294,11 @@ def test_the_openapi_document_has_an_example_of_every_body_and_all_refusals(site
                 assert list(answer["content"]) == ["application/problem+json"]
 
 
+def test_advice_over_http_says_as_which_release_a_later_one_is_answered(site: Site) -> None:
+    later = site.client.post("/v1/advise", json=ASK | {"engine_version": "99.0.0"}).json()
+    assert any("newest known release" in line for line in later["assumptions"])
+
+
 def test_probes_are_valued_from_the_shipped_model(tmp_path: Path) -> None:
     shipped = make_site(tmp_path, open_advisor=Advisor)
     body = ASK | {"hours": 24, "concurrency": 1000, "gpus": ["h100-80", "h200-141"]}
@@ -267,10 +308,29 @@ def test_probes_are_valued_from_the_shipped_model(tmp_path: Path) -> None:
     assert found.decision_after_expected.net_utility_usd >= found.decision_before.utility_usd
     assert found.stop_reason
     page = shipped.client.get(
-        "/probe", params={k: str(v) for k, v in ASK.items()} | {"hours": "24"}
+        "/probe", params={k: str(v) for k, v in ASK.items()} | {"hours": "24", "budget": "1.5"}
     )
     assert page.status_code == 200
     assert "omnipilot probe --model" in page.text
+    assert "--budget-node-h 1.5 --run" in page.text
+
+
+def test_what_a_damaged_folder_held_before_goes_on_answering(tmp_path: Path) -> None:
+    shipped = make_site(tmp_path, open_advisor=Advisor.open)
+    (tmp_path / "gpus").mkdir()
+    for name in ("settings.toml", "gpus/own.toml"):
+        (tmp_path / name).write_text("no = toml = at all", encoding="utf-8")
+    assert not shipped.service.keeper.look()
+    body = ASK | {"gpus": ["h100-80"], "precisions": ["bf16"], "depth": 1}
+    assert shipped.client.post("/v1/probe", json=body).status_code == 200
+    headers = {"content-type": "text/csv"} | shipped.token("writer", "write")
+    assert shipped.client.post("/v1/rows", content=ROWS, headers=headers).json()["accepted"] == 1
+
+
+def test_a_page_that_is_refused_says_the_id_of_its_request(site: Site) -> None:
+    page = site.client.get("/compare?model=no/such&concurrency=1&context_tokens=64")
+    assert page.status_code == 404
+    assert f"Request {page.headers['x-request-id']}." in page.text
 
 
 def test_a_model_that_cannot_value_probes_says_so(site: Site) -> None:

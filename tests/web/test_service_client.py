@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import socket
 import threading
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +17,7 @@ from omnipilot.client import Client, ServiceError
 from omnipilot.web.app import make_app
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +76,48 @@ def test_a_service_that_is_not_there_is_told_in_one_line() -> None:
     assert caught.value.status == 0
     with pytest.raises(ServiceError, match="no address"):
         Client("127.0.0.1:8088")
+
+
+@pytest.fixture
+def stranger() -> Iterator[Callable[[bytes], str]]:
+    """Addresses of servers that say some bytes, whatever they are asked."""
+    with ExitStack() as opened:
+
+        def serve(said: bytes) -> str:
+            listener = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+            def answer() -> None:
+                with listener.accept()[0] as caller:
+                    caller.recv(65536)
+                    caller.sendall(said)
+
+            threading.Thread(target=answer, daemon=True).start()
+            return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+        yield serve
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b"SSH-2.0-OpenSSH\r\n", "does not answer"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "does not answer"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "something else"),
+    ],
+)
+def test_a_server_of_another_kind_is_told_in_one_line(
+    said: bytes, told: str, stranger: Callable[[bytes], str]
+) -> None:
+    with pytest.raises(ServiceError, match=told):
+        Client(stranger(said), timeout_s=5).models()
+
+
+def test_what_cannot_be_asked_is_told_in_one_line() -> None:
+    with pytest.raises(ServiceError, match="nonnumeric port"):
+        Client("http://127.0.0.1:abc").models()
+    with pytest.raises(ServiceError, match="JSON cannot hold"):
+        Client("http://127.0.0.1:9").advise("m", concurrency=1, context_tokens=2, hours=math.nan)
+    odd = "omp_abc\n"
+    with pytest.raises(ServiceError, match="token") as caught:
+        Client("http://127.0.0.1:9", token=odd)
+    assert "abc" not in str(caught.value)

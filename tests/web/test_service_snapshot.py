@@ -98,6 +98,19 @@ def test_changed_settings_are_taken_over_and_a_misspelt_one_is_not(site: Site) -
     assert site.service.keeper.current.advisor is advisor
 
 
+def test_a_folder_that_vanishes_leaves_its_model_answering(site: Site) -> None:
+    promote(site.home, "own")
+    site.service.keeper.look()
+    away = site.home.with_name("away")
+    site.home.rename(away)
+    assert not site.service.keeper.look()
+    assert version(site) == "own"
+    assert site.lines()[-2]["event"] == "reload refused"
+    away.rename(site.home)
+    site.service.keeper.look()
+    assert version(site) == "own"
+
+
 def test_nothing_changes_where_nothing_changed(site: Site) -> None:
     before = site.service.keeper.current
     assert not site.service.keeper.look()

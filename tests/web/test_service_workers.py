@@ -137,6 +137,22 @@ def test_counts_of_workers_are_added_and_gauges_are_not(tmp_path: Path) -> None:
     assert one.page() == page
 
 
+def test_a_worker_that_died_leaves_its_counts_and_none_of_its_gauges(tmp_path: Path) -> None:
+    died, lives = Metrics(tmp_path), Metrics(tmp_path)
+    died.add("omnipilot_requests_total", "/ready", "GET", "200")
+    died.put("omnipilot_requests_in_flight", {(): 3.0})
+    died.put("omnipilot_model_info", {("old", "site"): 1.0})
+    died.publish()
+    (tmp_path / f"{os.getpid()}.json").rename(tmp_path / "1.json")
+    lives.put("omnipilot_requests_in_flight", {(): 1.0})
+    lives.bury(1)
+    lives.bury(2)  # it died before it told anything
+    page = lives.page()
+    assert 'omnipilot_requests_total{route="/ready",method="GET",status="200"} 1' in page
+    assert "omnipilot_requests_in_flight 1\n" in page
+    assert "omnipilot_model_info{" not in page
+
+
 def test_a_service_that_is_gone_is_told(tmp_path: Path) -> None:
     del tmp_path
     with pytest.raises(ServiceError):

@@ -62,6 +62,17 @@ class Advisor:
         check_home(home)
         return cls(home)
 
+    def answering_by(self, model: Predictor) -> Advisor:
+        """The same site as it was read, its answers by another cost model.
+
+        Raises:
+            BadInputError: a file of the site's folder that cannot be read.
+        """
+        other = Advisor(self.home, model=model)
+        vars(other).update(catalog=self.catalog, settings=self.settings)
+        other._cluster = self._cluster
+        return other
+
     @cached_property
     def catalog(self) -> Catalog:
         """GPU kinds, models and precisions, with the site's own.
@@ -211,7 +222,7 @@ class Advisor:
         from omnipilot.collect import collect_csv  # noqa: PLC0415 - same
         from omnipilot.store import Store, import_items  # noqa: PLC0415 - same
 
-        names = UnknownNames(self.home)
+        names = UnknownNames(lambda: self.catalog)
         rows = names.watch(collect_csv(path))
         report = import_items(Store.open(self.home), rows, now_s=now_s, on_progress=on_progress)
         return replace(report, unknown_names=names.found())

@@ -97,13 +97,14 @@ def ranked_data(ranked: RankedArm) -> dict[str, Any]:
 
 
 def advice_data(advice: Advice) -> dict[str, Any]:
-    """The recommendation with what the site itself has measured, and the cluster if it is known."""
+    """The recommendation with what it assumes and the site has measured; the cluster if known."""
     cluster: dict[str, Any] = {}
     if advice.cluster is not None and (advice.cluster.origin != "none" or advice.cluster.notes):
         cluster["cluster"] = cluster_data(advice.cluster)
     return {
         **recommendation_data(advice.recommendation),
         "site_runs": advice.site_runs,
+        "assumptions": list(advice.assumptions),
         **cluster,
     }
 
@@ -168,7 +169,6 @@ def explanation_data(explanation: Explanation) -> dict[str, Any]:
             for change in explanation.loads
         ],
         "freshness": explanation.freshness,
-        "assumptions": list(advice.assumptions),
     }
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import omnipilot
 from omnipilot.advisor.answer_data import plain
 from omnipilot.advisor.question import Question
-from omnipilot.domain.errors import OmniPilotError, StateError, UsageError
+from omnipilot.domain.errors import BadInputError, OmniPilotError, StateError, UsageError
 from omnipilot.domain.frozen import dataclass
 from omnipilot.domain.request import ServingRequest, Slo
 from omnipilot.settings import FILE_NAME, Settings
@@ -152,7 +152,7 @@ def replay(advisor: Advisor, name: str) -> Replay:
             changed.append(f"it was made by version {record['code']} of this program")
         question = _question(record)
         settings = _settings(record["settings"])
-        answer = dict(record["answer"])
+        answer = _recorded(record)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StateError(
             f"{path}: the recommendation has another form than version {omnipilot.__version__} "
@@ -259,6 +259,15 @@ def _answer(advice: Advice) -> dict[str, Any]:
     )
 
 
+def _recorded(record: dict[str, Any]) -> dict[str, Any]:
+    """The answer on record, in the form of :func:`_answer`."""
+    ranked = [
+        {"arm": str(a["arm"]), **{name: float(a[name]) for name in ("total_usd", "tokens_per_s")}}
+        for a in record["answer"]["ranked"]
+    ]
+    return {**record["answer"], "ranked": ranked}
+
+
 def _settings_text(home: Path) -> str:
     try:
         return (home / FILE_NAME).read_text(encoding="utf-8")
@@ -267,13 +276,21 @@ def _settings_text(home: Path) -> str:
 
 
 def _settings(text: str) -> Settings:
-    """Settings as a site's file told them."""
+    """Settings as a site's file told them.
+
+    Raises:
+        StateError: this version does not read them.
+    """
     import tempfile  # noqa: PLC0415 - only a replay needs it
 
     with tempfile.TemporaryDirectory() as folder:
         if text:
             (Path(folder) / FILE_NAME).write_text(text, encoding="utf-8")
-        return Settings.load(Path(folder))
+        try:
+            return Settings.load(Path(folder))
+        except BadInputError as error:
+            said = str(error).replace(str(Path(folder) / FILE_NAME), "the settings of then")
+            raise StateError(f"{said}: ask the version that made the recommendation") from error
 
 
 def _facts_digest(home: Path) -> str:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from omnipilot.advisor.unknown_names import UnknownNames
+from omnipilot.catalog import Catalog
 from omnipilot.collect import COLLECTOR_BY_NAME
 from omnipilot.domain.errors import UsageError
 from omnipilot.domain.frozen import dataclass
@@ -179,7 +180,7 @@ def collect_files(
         collect = _in_zone(collect, wanted.zone)
     store = store_of(home, entry)
     tally = _Tally(entry, store)
-    names = UnknownNames(home)
+    names = UnknownNames(lambda: Catalog.load(home))
     for n, path in enumerate(files):
         items: Iterable[Row | Rejection] = names.watch(collect(path))
         if wanted is not None and (wanted.since_s or wanted.until_s or wanted.cluster):

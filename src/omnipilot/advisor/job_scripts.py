@@ -31,6 +31,7 @@ _OPTIONS: Final = {
     "--model": "model",
     "--tensor-parallel-size": "tensor_parallel", "-tp": "tensor_parallel",
     "--pipeline-parallel-size": "pipeline_parallel", "-pp": "pipeline_parallel",
+    "--data-parallel-size": "data_parallel", "-dp": "data_parallel",
     "--max-model-len": "max_model_len", "--max-num-seqs": "max_num_seqs",
     "--gpu-memory-utilization": "memory_utilization_frac",
     "--quantization": "quantization", "-q": "quantization", "--dtype": "dtype",
@@ -47,7 +48,7 @@ class ServingJob:
 
     Args:
         gpu: type in ``--gres``, as the site's Slurm spells it.
-        n_gpus: GPUs that the job asks for.
+        n_gpus: GPUs that the job asks for, on all its nodes.
         concurrency: of a line ``#OMNIPILOT concurrency=200 context=4096``.
         context_tokens: of the same line.
     """
@@ -55,6 +56,7 @@ class ServingJob:
     model: str
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    data_parallel: int = 1
     max_model_len: int = 0
     max_num_seqs: int = 0
     memory_utilization_frac: float = 0.0
@@ -103,12 +105,20 @@ def read_job_script(text: str, *, gres: str = "", partition: str = "") -> Servin
             found = _server(_filled(line, variables))
     if not found or not found.get("model") or "$" in found["model"]:
         return None
-    asked = (gpus_of(text) for text in (gres, slurm.get("gres", ""), slurm.get("gpus", "")))
-    gpu, n_gpus = next((pair for pair in asked if pair[1]), ("", 0))
+    nodes, tasks = (_least(slurm.get(name)) for name in ("nodes", "ntasks"))
+    asked = (
+        (gpus_of(text), times)
+        for text, times in (
+            (gres, nodes), (slurm.get("gres", ""), nodes), (slurm.get("gpus", ""), 1),
+            (slurm.get("gpus_per_node", ""), nodes), (slurm.get("gpus_per_task", ""), tasks),
+        )
+    )  # fmt: skip
+    gpu, n_gpus = next(((kind, n * times) for (kind, n), times in asked if n), ("", 0))
     return ServingJob(
         model=found["model"],
-        tensor_parallel=_whole(found.get("tensor_parallel"), 1),
-        pipeline_parallel=_whole(found.get("pipeline_parallel"), 1),
+        tensor_parallel=_least(found.get("tensor_parallel")),
+        pipeline_parallel=_least(found.get("pipeline_parallel")),
+        data_parallel=_least(found.get("data_parallel")),
         max_model_len=_whole(found.get("max_model_len"), 0),
         max_num_seqs=_whole(found.get("max_num_seqs"), 0),
         memory_utilization_frac=_fraction(found.get("memory_utilization_frac")),
@@ -156,8 +166,9 @@ def _logical_lines(text: str) -> Iterator[str]:
 def _slurm_options(text: str) -> dict[str, str]:
     """Options of one #SBATCH line by their long names."""
     names = {
-        "--gres": "gres", "--gpus": "gpus", "-G": "gpus", "--gpus-per-node": "gpus",
-        "--gpus-per-task": "gpus", "--partition": "partition", "-p": "partition",
+        "--gres": "gres", "--gpus": "gpus", "-G": "gpus", "--gpus-per-node": "gpus_per_node",
+        "--gpus-per-task": "gpus_per_task", "--partition": "partition", "-p": "partition",
+        "--nodes": "nodes", "-N": "nodes", "--ntasks": "ntasks", "-n": "ntasks",
     }  # fmt: skip
     words, found = _words(text), {}
     for i, word in enumerate(words):
@@ -211,6 +222,11 @@ def _whole(text: str | None, default: int) -> int:
     """A count, also as vLLM takes it: 32k is 32,000 and 32K is 32,768."""
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([kKmM]?)", text or "")
     return int(float(found[1]) * _SIZES.get(found[2], 1)) if found else default
+
+
+def _least(text: str | None) -> int:
+    """A count of 1 at least, the lower one of a range such as 2-4; 1 where it is not told."""
+    return max(_whole((text or "").partition("-")[0], 1), 1)
 
 
 def _fraction(text: str | None) -> float:

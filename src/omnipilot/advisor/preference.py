@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _NEEDED: Final = ("model", "concurrency", "context", "gpu", "n_gpus")
 _KNOWN: Final = (*_NEEDED, "precision", "prompt_tokens", "output_tokens")
+_MOST: Final = 100_000_000
 _VALUE: Final = 1e-7  # any value above 0: the lines do not depend on it
 
 
@@ -55,10 +56,10 @@ def read_anchors(advisor: Advisor, path: Path) -> list[Anchor]:
         UnknownNameError: a GPU or precision without a catalogue entry.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        reader = csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines())
+        rows = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadInputError(f"{path}: cannot be read: {error}") from error
-    reader = csv.DictReader(text.splitlines())
     names = [name.strip() for name in reader.fieldnames or ()]
     for name in _NEEDED:
         if name not in names:
@@ -67,7 +68,7 @@ def read_anchors(advisor: Advisor, path: Path) -> list[Anchor]:
         if name not in _KNOWN:
             raise BadInputError(f"{path}: unknown column '{name}': known are {', '.join(_KNOWN)}")
     anchors = []
-    for line, row in enumerate(reader, start=2):
+    for line, row in enumerate(rows, start=2):
         values = {(k or "").strip(): str(v or "").strip() for k, v in row.items()}
         if any(values.values()):
             anchors.append(_anchor(advisor, values, f"{path}, line {line}"))
@@ -104,8 +105,8 @@ def _count(row: Mapping[str, str], name: str, where: str) -> int:
         value = int(row[name])
     except ValueError as error:
         raise BadInputError(f"{where}: {name} must be a whole number, got '{row[name]}'") from error
-    if value < 1:
-        raise BadInputError(f"{where}: {name} must be at least 1, got {value}")
+    if not 1 <= value <= _MOST:
+        raise BadInputError(f"{where}: {name} must be from 1 to {_MOST:,}")
     return value
 
 

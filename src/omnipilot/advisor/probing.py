@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from omnipilot.advisor.advisor import Advisor
 from omnipilot.advisor.answer_data import arm_data
 from omnipilot.advisor.launching import LaunchOrder
 from omnipilot.advisor.probe_stakes import situation
@@ -20,6 +19,7 @@ from omnipilot.domain import BadInputError
 from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
+    from omnipilot.advisor.advisor import Advisor
     from omnipilot.advisor.probe_stakes import ProbeOption, Situation
     from omnipilot.advisor.question import Advice, Question
     from omnipilot.costmodel.fitted import FittedModel
@@ -86,7 +86,7 @@ def probe(
     if not isinstance(model, CostModel):
         raise BadInputError("this cost model does not tell how its errors go together")
     fitted, own_rows = _informed(advisor, model.fitted)
-    site = Advisor(advisor.home, model=replace(model, fitted=fitted))
+    site = advisor.answering_by(replace(model, fitted=fitted))
     advice = site.advise(question)
     if not advice.recommendation.ranked:
         reason = advice.recommendation.abstention

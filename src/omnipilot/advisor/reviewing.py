@@ -63,7 +63,7 @@ def review(
 
 
 def _waste(job: ServingJob) -> list[str]:
-    used = job.tensor_parallel * job.pipeline_parallel
+    used = job.tensor_parallel * job.pipeline_parallel * job.data_parallel
     if job.n_gpus > used:
         degree = f"--tensor-parallel-size {job.tensor_parallel}"
         return [f"the job asks for {job.n_gpus} GPUs and vLLM will use {used} ({degree})"]
@@ -146,7 +146,7 @@ def _advice(
 def _own(
     advisor: Advisor, job: ServingJob, kind: str, ranked: tuple[RankedArm, ...]
 ) -> RankedArm | None:
-    if not kind:
+    if not kind or job.pipeline_parallel * job.data_parallel > 1:  # no arm of advice has those
         return None
     model = advisor.resolve_model(job.model)
     precision = model.named(job.precision or model.native_precision)

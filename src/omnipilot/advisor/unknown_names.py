@@ -9,16 +9,15 @@ from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from omnipilot.catalog import Catalog
 from omnipilot.catalog.scenario import stated_precision
 from omnipilot.domain.errors import AmbiguousNameError, UnknownNameError, UsageError
 from omnipilot.domain.rows import InferenceRun
 from omnipilot.domain.unknown_name import UnknownName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator
 
+    from omnipilot.catalog import Catalog
     from omnipilot.domain.rejection import Rejection
     from omnipilot.domain.rows import Row
 
@@ -34,17 +33,18 @@ class UnknownNames:
     """Watches rows pass.
 
     Args:
-        home: the site's folder, whose own GPU kinds and models are known too.
+        catalog: gives what is known, the site's own GPU kinds and models too; asked once, when the
+            first run passes.
     """
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
+    def __init__(self, catalog: Callable[[], Catalog]) -> None:
+        self._open = catalog
         self._faults: dict[_Name, UsageError | None] = {}
         self._rows: Counter[_Name] = Counter()
 
     @cached_property
     def _catalog(self) -> Catalog:
-        return Catalog.load(self._home)
+        return self._open()
 
     def watch(self, items: Iterable[Row | Rejection]) -> Iterator[Row | Rejection]:
         """Yield the items as they are and look their names up.

@@ -93,7 +93,7 @@ def report(
         prices, value = PRICES_USD_PER_GPU_H, 2e-7
     value = value if value_per_token is None else value_per_token
     words = _filter_words(folder, sources, engine, vendor)
-    again = _joined("omnipilot", "report", words, _site_words(home), "--out", str(out),
+    again = _joined("omnipilot", "report", words, _site_words(home), "--out", shlex.quote(str(out)),
                     "--effort", effort, "--value-per-token", f"{value:g}")  # fmt: skip
     material = Material(
         dataset=dataset,

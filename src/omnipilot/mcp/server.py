@@ -5,11 +5,12 @@ from __future__ import annotations
 import secrets
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 # Read by the server from the tools' signatures while the program runs.
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
@@ -32,7 +33,7 @@ from omnipilot.mcp.answers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from omnipilot.advisor.launching import PreparedLaunch
     from omnipilot.mcp.site import Site
@@ -47,6 +48,7 @@ INSTRUCTIONS: Final = (
     "alone. Nothing is written or submitted unless a tool `launch` is listed."
 )
 
+Function = TypeVar("Function", bound="Callable[..., Any]")
 Model = Annotated[str, Field(description="Hugging Face id.", min_length=1, max_length=200)]
 Concurrency = Annotated[int, Field(description="Requests in flight at once.", ge=1, le=10_000_000)]
 Context = Annotated[int, Field(description="Longest request in tokens.", ge=1, le=100_000_000)]
@@ -71,17 +73,32 @@ _SUBMITS: Final = ToolAnnotations(
 
 def make_server(site: Site, *, allow_launch: bool = False) -> MCPServer:
     """Build the server; without ``allow_launch`` no tool can write or submit."""
-    server = MCPServer("omnipilot", instructions=INSTRUCTIONS, version=__version__)
-    _add_advice(server, site)
-    _add_checks(server, site)
-    _add_script(server, site)
+    tools: list[Tool] = []
+    _add_advice(tools, site)
+    _add_checks(tools, site)
+    _add_script(tools, site)
     if allow_launch:
-        _add_launch(server, site)
-    return server
+        _add_launch(tools, site)
+    return MCPServer("omnipilot", instructions=INSTRUCTIONS, version=__version__, tools=tools)
 
 
-def _add_advice(server: MCPServer, site: Site) -> None:
-    @server.tool(annotations=_READS)
+def _offer(tools: list[Tool], annotations: ToolAnnotations) -> Callable[[Function], Function]:
+    """Make a function a tool; an argument that it does not know is refused, not passed over."""
+
+    def add(function: Function) -> Function:
+        tool = Tool.from_function(function, annotations=annotations)
+        known = tool.fn_metadata.arg_model
+        known.model_config["extra"] = "forbid"
+        known.model_rebuild(force=True)
+        tool.parameters = known.model_json_schema(by_alias=True)
+        tools.append(tool)
+        return function
+
+    return add
+
+
+def _add_advice(tools: list[Tool], site: Site) -> None:
+    @_offer(tools, _READS)
     def advise(
         model: Model, concurrency: Concurrency, context_tokens: Context, *,
         prompt_tokens: Length = None, output_tokens: Length = None, hours: Hours = 1.0,
@@ -99,7 +116,7 @@ def _add_advice(server: MCPServer, site: Site) -> None:
             )  # fmt: skip
             return advice_answer(site.advisor.advise(question), top)
 
-    @server.tool(annotations=_READS)
+    @_offer(tools, _READS)
     def explain(
         model: Model, concurrency: Concurrency, context_tokens: Context, *,
         prompt_tokens: Length = None, output_tokens: Length = None, hours: Hours = 1.0,
@@ -117,7 +134,7 @@ def _add_advice(server: MCPServer, site: Site) -> None:
             )  # fmt: skip
             return explain_answer(site.advisor.explain(question), top)
 
-    @server.tool(annotations=_READS)
+    @_offer(tools, _READS)
     def probe(
         model: Model, concurrency: Concurrency, context_tokens: Context, hours: Hours = 1.0,
         gpus: Kinds = None, precisions: Formats = None,
@@ -131,8 +148,8 @@ def _add_advice(server: MCPServer, site: Site) -> None:
             return probe_answer(site.advisor, question)
 
 
-def _add_checks(server: MCPServer, site: Site) -> None:
-    @server.tool(annotations=_READS)
+def _add_checks(tools: list[Tool], site: Site) -> None:
+    @_offer(tools, _READS)
     def fits(
         model: Model, gpu: Annotated[str, Field(description="GPU kind, in any spelling.")],
         tensor_parallel: Degree = 1, precision: str = "", max_model_len: Length = None,
@@ -148,14 +165,15 @@ def _add_checks(server: MCPServer, site: Site) -> None:
         with _told():
             return fit_answer(site.advisor.fits(launch))
 
-    @server.tool(annotations=_READS)
+    @_offer(tools, _READS)
     def cluster() -> ClusterAnswer:
         """Tell the cluster as it is now: free GPUs, who waits, nodes that are kept out."""
-        return cluster_answer(site.cluster())
+        with _told():
+            return cluster_answer(site.cluster())
 
 
-def _add_script(server: MCPServer, site: Site) -> None:
-    @server.tool(annotations=_READS)
+def _add_script(tools: list[Tool], site: Site) -> None:
+    @_offer(tools, _READS)
     def script(
         model: Model, concurrency: Concurrency, context_tokens: Context, arm: ArmText = "",
         hours: Hours = 1.0, checkpoint: str = "", image: str = "", bench: bool = False,
@@ -171,8 +189,8 @@ def _add_script(server: MCPServer, site: Site) -> None:
             )
 
 
-def _add_launch(server: MCPServer, site: Site) -> None:
-    @server.tool(annotations=_SUBMITS)
+def _add_launch(tools: list[Tool], site: Site) -> None:
+    @_offer(tools, _SUBMITS)
     def launch(
         model: Model, concurrency: Concurrency, context_tokens: Context, arm: ArmText = "",
         hours: Hours = 1.0, checkpoint: str = "", image: str = "", bench: bool = False,

@@ -39,9 +39,13 @@ _CSV_EXAMPLE: Final = (
     "Qwen/Qwen2.5-7B-Instruct,H100,1,bf16,512,128,8\n"
 )
 _ROWS_EXAMPLE: Final = (
-    "source,model,engine,gpu,n_gpus,precision,isl,osl,concurrency,agg_tok_s\n"
-    "our_site,Qwen/Qwen2.5-7B-Instruct,vllm,H100,1,bf16,512,128,8,4200\n"
+    "source,model,engine,gpu,n_gpus,precision,isl,osl,concurrency,agg_tok_s,status\n"
+    "our_site,Qwen/Qwen2.5-7B-Instruct,vllm,H100,1,bf16,512,128,8,4200,ok\n"
 )
+_TYPED_ROW_EXAMPLE: Final[dict[str, Any]] = {
+    "kind": "hardware_probe", "source": "our_site", "probe": "node_admission", "status": "pass",
+    "gpu": "h100-80", "n_gpus": 8, "host": "h100n1", "labels": {"flops_per_s": 7.0e14},
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("GET", "/v1/prior", handlers.prior, schemas.PriorAnswer),
     Endpoint("GET", "/v1/rows", handlers.store, schemas.StoreAnswer),
     Endpoint("POST", "/v1/rows", handlers.ingest, schemas.IngestAnswer, scope="write", body="rows",
-             examples={CSV: _ROWS_EXAMPLE, JSON: {}}, refusals=(422,)),
+             examples={CSV: _ROWS_EXAMPLE, JSON: _TYPED_ROW_EXAMPLE}, refusals=(422,)),
     Endpoint("GET", "/health", handlers.health, None, scope=None),
     Endpoint("GET", "/ready", handlers.ready, schemas.ReadyAnswer, scope=None),
     Endpoint("GET", "/metrics", handlers.metrics, None),

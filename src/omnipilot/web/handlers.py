@@ -185,11 +185,15 @@ async def predict(request: Request) -> Response:
     snapshot = service.keeper.current
     text = await request.body()
     if _media_type(request) == "text/csv":
-        if text.count(b"\n") > service.limits.rows + 1:
-            raise ProblemError("too-large", f"at most {service.limits.rows:,} rows at a time")
+        _check_rows(service, text)
     else:
         text = csv_of(_parsed(text))
     return as_json(await service.run(predicted, snapshot, text, slow=True))
+
+
+def _check_rows(service: Service, text: bytes) -> None:
+    if text.count(b"\n") > service.limits.rows + 1:
+        raise ProblemError("too-large", f"at most {service.limits.rows:,} rows at a time")
 
 
 def _parsed(text: bytes) -> PredictBody:
@@ -308,11 +312,15 @@ def _prior(snapshot: Snapshot, now_s: float) -> dict[str, Any]:
 async def ingest(request: Request) -> Response:
     """Take measured rows into the site's store: CSV of the normalised columns, or typed JSON rows.
 
-    Idempotent: a row that is there already counts as a duplicate. Needs the scope `write`.
+    Idempotent: a row that is there already counts as a duplicate. Columns that are not known are
+    left aside and named, and so are GPUs, models and precisions that the catalogue does not know:
+    their rows are kept, and no fit learns from them. Needs the scope `write`.
     """
     service = service_of(request)
     name = _COLLECTORS[_media_type(request)]
     text = await request.body()
+    if name == "csv":
+        _check_rows(service, text)
     snapshot = service.keeper.current
     report = await service.run(_taken_in, snapshot, name, text, service.clock(), slow=True)
     for outcome in ("accepted", "duplicate", "rejected"):
@@ -321,21 +329,28 @@ async def ingest(request: Request) -> Response:
 
 
 def _taken_in(snapshot: Snapshot, name: str, text: bytes, now_s: float) -> dict[str, Any]:
-    from omnipilot.collect.base import COLLECTOR_BY_NAME  # noqa: PLC0415 - writers only
+    from omnipilot.collect import unread_columns  # noqa: PLC0415 - writers only
+    from omnipilot.collect.base import COLLECTOR_BY_NAME  # noqa: PLC0415 - same
     from omnipilot.store import Store, import_file  # noqa: PLC0415 - same
 
     home = snapshot.advisor.home
-    collect = COLLECTOR_BY_NAME[name].for_site(home)
+    unread: tuple[str, ...] = ()
     with tempfile.TemporaryDirectory(prefix="omnipilot-") as folder:
         path = Path(folder) / f"body.{'csv' if name == 'csv' else 'json'}"
         path.write_bytes(text)
         try:
-            report = import_file(Store.open(home), path, collect, now_s=now_s)
+            if name == "csv":
+                report = snapshot.advisor.import_runs(path, now_s=now_s)
+                unread = unread_columns(path)
+            else:
+                collect = COLLECTOR_BY_NAME[name].for_site(home)
+                report = import_file(Store.open(home), path, collect, now_s=now_s)
         except BadInputError as error:
             raise without_path(error, path) from error
     return {
         "accepted": report.accepted, "duplicate": report.duplicate, "rejected": report.rejected,
-        "by_reason": report.by_reason, "rejections": list(report.rejections),
+        "by_reason": report.by_reason, "unread_columns": unread,
+        "unknown_names": report.unknown_names, "rejections": list(report.rejections),
     }  # fmt: skip
 
 

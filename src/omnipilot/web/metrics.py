@@ -58,9 +58,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("omnipilot_gpus_pending", "gauge", (), "GPUs that jobs in the queue wait for"),
     Metric("omnipilot_nodes_withheld", "gauge", ("why",), "nodes closed, or faulty"),
 )  # fmt: skip
-_ADDED: Final = frozenset(
-    metric.name for metric in METRICS if metric.kind == "counter" or "in_flight" in metric.name
-)
+_COUNTERS: Final = frozenset(metric.name for metric in METRICS if metric.kind == "counter")
+_ADDED: Final = _COUNTERS | {"omnipilot_requests_in_flight"}
 
 
 class State(msgspec.Struct):
@@ -117,6 +116,16 @@ class Metrics:
         with suppress(OSError):
             beside.write_bytes(msgspec.json.encode(self._state()))
             beside.replace(path)
+
+    def bury(self, process: int) -> None:
+        """Keep of a worker that died what it counted, and none of its gauges."""
+        if self._shared is None:
+            return
+        path = self._shared / f"{process}.json"
+        with suppress(OSError, msgspec.MsgspecError):
+            last = msgspec.json.decode(path.read_bytes(), type=State)
+            last.values = [value for value in last.values if value[0] in _COUNTERS]
+            path.write_bytes(msgspec.json.encode(last))
 
     def _state(self) -> State:
         with self._lock:

@@ -121,7 +121,7 @@ def budget_of(query: Mapping[str, str]) -> float:
     return budget if 0 < budget <= _MOST_BUDGET_NODE_H else _BUDGET_NODE_H
 
 
-def probe_view(report: ProbeReport) -> dict[str, Any]:
+def probe_view(report: ProbeReport, budget_node_h: float) -> dict[str, Any]:
     """The gate's answer for a person, with the command that makes the first probe."""
     from omnipilot.advisor.probing import probe_data  # noqa: PLC0415 - one page
 
@@ -142,7 +142,10 @@ def probe_view(report: ProbeReport) -> dict[str, Any]:
         "after": (usd(after["utility_usd"]), usd(after["net_utility_usd"])),
         "likely": [(_label(x["arm"]), f"{x['probability']:.0%}") for x in after["arms"]],
         "hours": f"{report.question.request.duration_h:g}",
-        "command": _request_words("probe", report.question) + " --run",
+        "command": _request_words(
+            "probe", report.question, ("--budget-node-h", f"{budget_node_h:g}")
+        )
+        + " --run",
     }
 
 

@@ -63,6 +63,7 @@ class _Call:
     asked: Asked
     query: dict[str, str]
     base: str
+    request_id: str
 
     def advice(self) -> Advice:
         """The answer to the request in the address."""
@@ -102,6 +103,7 @@ class Page:
             call = _Call(
                 service, snapshot, read_query(request.query_params),
                 {k: v[:200] for k, v in request.query_params.items()}, str(request.base_url),
+                request.scope["state"]["request_id"],
             )  # fmt: skip
             text, status = await service.run(self._text, call, slow=self.slow)
             return Response(text, status, media_type="text/html; charset=utf-8",
@@ -122,7 +124,8 @@ class Page:
                 if known is None:
                     raise
                 if not self.shows_problems:
-                    return problem_page(known, "", call.snapshot), known.problem.status
+                    page = problem_page(known, call.request_id, call.snapshot)
+                    return page, known.problem.status
                 status = known.problem.status
                 values["problem"] = _problem(known)
         page = render(
@@ -246,7 +249,7 @@ def _probe(call: _Call) -> dict[str, Any]:
         return {}
     budget = page_data.budget_of(call.query)
     body = ProbeBody(**call.asked.body.model_dump(), budget_node_h=budget)
-    return {"view": page_data.probe_view(probe_report(call.snapshot, body))}
+    return {"view": page_data.probe_view(probe_report(call.snapshot, body), budget)}
 
 
 def _script(call: _Call) -> dict[str, Any]:

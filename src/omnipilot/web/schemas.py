@@ -157,6 +157,7 @@ class AdviceAnswer(_Answer):
     infeasible: list[InfeasibleAnswer]
     abstention: AbstentionAnswer | None
     site_runs: list[dict[str, Any]]
+    assumptions: list[str]
     cluster: dict[str, Any] | None = None
 
 
@@ -170,7 +171,6 @@ class ExplainAnswer(AdviceAnswer):
     turning_points: list[dict[str, Any]]
     loads: list[dict[str, Any]]
     freshness: list[dict[str, Any]]
-    assumptions: list[str]
 
 
 class PlannedProbeAnswer(_Answer):
@@ -349,6 +349,16 @@ class ClusterAnswer(_Answer):
     arms: list[dict[str, Any]]
 
 
+class UnknownNameAnswer(_Answer):
+    """A name of rows that were kept, which the catalogue cannot resolve."""
+
+    column: str
+    name: str
+    rows: int
+    close: list[str]
+    ambiguous: bool
+
+
 class IngestAnswer(_Answer):
     """What became of the rows of a body."""
 
@@ -356,6 +366,8 @@ class IngestAnswer(_Answer):
     duplicate: int
     rejected: int
     by_reason: dict[str, int]
+    unread_columns: list[str]
+    unknown_names: list[UnknownNameAnswer]
     rejections: list[dict[str, Any]]
 
 

@@ -135,7 +135,11 @@ def serve(options: ServeOptions) -> None:
             service.keeper.start()
             _run(SharingServer(_config(service, settled), listener, shares, i), service)
 
-        run_workers(options.workers, work, journal, shares.leave)
+        def ended(i: int, process: int) -> None:
+            shares.leave(i)
+            Metrics(Path(shared)).bury(process)
+
+        run_workers(options.workers, work, journal, ended)
     journal.write("stopped")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from omnipilot.advisor import Advisor, Question
 from omnipilot.advisor.site_stamp import stamp_of
-from omnipilot.domain import OmniPilotError, ServingRequest
+from omnipilot.domain import OmniPilotError, ServingRequest, StateError
 from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -149,13 +149,16 @@ class Keeper:
     def look(self) -> bool:
         """Take over what has changed; whether anything did.
 
-        A folder that cannot be used (a bundle half written, a misspelt setting) is told once and
-        leaves the present snapshot in place; it is tried again when it changes.
+        A folder that cannot be used (a bundle half written, a misspelt setting, a disk that is not
+        there) is told once and leaves the present snapshot in place; it is tried again when it
+        changes.
         """
         before = self.current
         stamp = stamp_of(self.home)
         if stamp not in (before.stamp, self._refused):
             try:
+                if before.stamp and not self.home.is_dir():
+                    raise StateError(f"{self.home} is gone")
                 fresh = self._load(stamp)
             except (OmniPilotError, OSError) as error:
                 self._refused = stamp

@@ -29,7 +29,7 @@ _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def run_workers(
-    count: int, work: Callable[[int], None], journal: Journal, ended: Callable[[int], None]
+    count: int, work: Callable[[int], None], journal: Journal, ended: Callable[[int, int], None]
 ) -> None:
     """Fork workers and watch over them until told to stop.
 
@@ -37,7 +37,7 @@ def run_workers(
         count: how many.
         work: what the worker of a number does; it returns when told to stop by SIGTERM.
         journal: told of workers that died.
-        ended: told the number of a worker that died.
+        ended: told the number and the process of a worker that died.
     """
     stopping = False
 
@@ -51,7 +51,7 @@ def run_workers(
         while not stopping:
             time.sleep(0.2)  # a signal ends the sleep's wait for the next look
             for pid, i in _ended(workers):
-                ended(i)
+                ended(i, pid)
                 journal.write("worker died", "error", worker=i, pid=pid)
                 time.sleep(_CRASH_PAUSE_S)
                 if not stopping:
