@@ -190,7 +190,7 @@ def test_the_variances_of_planted_errors_are_found() -> None:
     assert found.noise_sd < 0.12
 
 
-@pytest.mark.parametrize(("category", "subsets"), [("", 3), ("source", 1), ("model", 1)])
+@pytest.mark.parametrize(("category", "subsets"), [("", 9), ("source", 1), ("model", 1)])
 def test_few_groups_are_learned_from_as_one(
     monkeypatch: pytest.MonkeyPatch, category: str, subsets: int
 ) -> None:

@@ -52,6 +52,9 @@ DEVIATION_TERMS: tuple[KernelTerm, ...] = (
 )  # fmt: skip
 ALL_TERMS = tuple(range(len(DEVIATION_TERMS)))
 NOISE_FLOOR_SD = 0.02
+# Which probe pays hangs on how errors go together, and one subset of the rows says another thing
+# of that than the next.
+TUNING = {"subsets": 9}
 # Beliefs about a new source that are the mean of three subsets of the nine are too sure of what its
 # first rows tell of later ones.
 FEW_GROUPS_TUNING = {"rows": 500, "subsets": 1, "iterations": 20}
@@ -99,6 +102,7 @@ class Deviation:
         error: NDArray[np.float64],
         category: str,
         rng: np.random.Generator,
+        workers: int = 1,
     ) -> Deviation:
         """Learn the variances by marginal likelihood of held-out errors.
 
@@ -108,9 +112,10 @@ class Deviation:
             error: log label − centre (n,).
             category: category that was held out.
             rng: picks the rows to learn from.
+            workers: subsets of the rows that are worked on at once, in threads.
         """
         few = bool(category) and len(np.unique(frame.codes[category])) < FEW_GROUPS
-        tuning = FEW_GROUPS_TUNING if few else {}
+        tuning = FEW_GROUPS_TUNING if few else TUNING
         hyper: Hyperparameters = tune(
             frame,
             physics,
@@ -118,6 +123,7 @@ class Deviation:
             rng,
             table=class_terms(category),
             noise_spread=PRIOR_SPREAD,
+            workers=workers,
             **tuning,
         )
         noise_sd = max(hyper.noise_sd, NOISE_FLOOR_SD)

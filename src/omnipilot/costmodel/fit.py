@@ -113,7 +113,8 @@ def fit_cost_model(
         seed: the same rows and seed give the same model, bit for bit, on one kind of processor.
         progress: told in words what is being done.
         kept: folds of the same fit that was cut; nothing is kept where None.
-        workers: folds that are fitted at once, in threads; their number changes no result.
+        workers: folds, or subsets of the rows, that are worked on at once, in threads; their
+            number changes no result.
     """
     labels = lead_labels(data.frame, data.labels)
     progress("physics prior")
@@ -129,7 +130,7 @@ def fit_cost_model(
         prior = physics.evaluate(frame)
         residual = labels[head.lead][rows] - prior.log[head.lead]
         rng = np.random.default_rng([seed, HEADS.index(head)])
-        shared = tune(frame, prior, residual, rng)
+        shared = tune(frame, prior, residual, rng, workers=workers)
         tuned[head.name] = tune_sources(shared, frame, prior, residual)
         layer, left_out = GaussianLayer.fit_left_out(
             frame, prior, residual, data.weight[rows], tuned[head.name], data.cells[rows],
@@ -158,9 +159,11 @@ def fit_cost_model(
             frame = data.frame.take(rows)
             groups = data.groups(novelty)[rows]
             home = fitted[head.name]
-            home.shares[novelty.name] = layer_shares(
-                beyond, layer_part[rows], frame.category("source"), groups
-            )
+            home.shares[novelty.name] = {ANY_SOURCE: 0.0}
+            if novelty.layered:
+                home.shares[novelty.name] = layer_shares(
+                    beyond, layer_part[rows], frame.category("source"), groups
+                )
             error = beyond - home.share(novelty.name, frame) * layer_part[rows]
             at = physics.evaluate(frame)
             home.spreads[novelty.name] = fit_spread(
@@ -168,7 +171,7 @@ def fit_cost_model(
                 novelty.withheld + head.withheld, by_source=novelty.name == SEEN, seed=seed,
             )  # fmt: skip
             rng = np.random.default_rng(seed)
-            deviation = Deviation.fit(frame, at, error, novelty.category, rng)
+            deviation = Deviation.fit(frame, at, error, novelty.category, rng, workers)
             home.deviations[novelty.name] = calibrate_informed(
                 deviation, home.spreads[novelty.name], frame, at, error,
                 _sites(frame, novelty), rng,
@@ -205,7 +208,8 @@ def _held_out_parts(
         found = kept.load(f"{novelty.name}-{k}") if kept else None
         if found is not None:
             return found, True
-        done = _held_out_fold(data, labels, heads, fold == k, physics, tuned, [seed, k])
+        told = tuned if novelty.layered else {}
+        done = _held_out_fold(data, labels, heads, fold == k, physics, told, [seed, k])
         if kept:
             kept.save(f"{novelty.name}-{k}", done)
         return done, False
@@ -240,7 +244,8 @@ def _held_out_fold(
 ) -> dict[str, NDArray[np.float64]]:
     """Log prior and residual layer of the labelled test rows, by a fit on the others.
 
-    Named "HEAD-prior" and "HEAD-layer"; a head with too few rows has neither.
+    Named "HEAD-prior" and "HEAD-layer"; a head with too few rows has neither. The layer of a head
+    that is not among the ``tuned`` ones says nothing.
     """
     done: dict[str, NDArray[np.float64]] = {}
     train = ~test
@@ -256,14 +261,18 @@ def _held_out_fold(
         if len(a) < MIN_LABELLED_ROWS or len(b) == 0:
             continue
         frame, frame_test = data.frame.take(a), data.frame.take(b)
-        prior, prior_test = refit.evaluate(frame), refit.evaluate(frame_test)
+        prior_test = refit.evaluate(frame_test)
+        done[f"{head.name}-prior"] = prior_test.log[head.lead]
+        done[f"{head.name}-layer"] = np.zeros(len(b))
+        if head.name not in tuned:
+            continue
+        prior = refit.evaluate(frame)
         layer = GaussianLayer.fit(
             frame, prior, labels[head.lead][a] - prior.log[head.lead], data.weight[a],
             tuned[head.name], n_global=N_GLOBAL, n_source=HELD_OUT_N_SOURCE,
             rng=np.random.default_rng(seed),
         )  # fmt: skip
         places = KernelPlaces.from_frame(frame_test, prior_test)
-        done[f"{head.name}-prior"] = prior_test.log[head.lead]
         done[f"{head.name}-layer"] = layer.predict(frame_test, places, similarity=False)[0]
     return done
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +124,7 @@ def tune(
     subsets: int = 3,
     iterations: int = 24,
     noise_spread: float = NOISE_SPREAD,
+    workers: int = 1,
 ) -> Hyperparameters:
     """Choose the hyper-parameters by marginal likelihood on whole clusters of the training rows.
 
@@ -138,19 +140,24 @@ def tune(
         subsets: number of subsets; one where it takes all rows.
         iterations: L-BFGS iterations of each.
         noise_spread: how far a log noise may move from its start.
+        workers: subsets that are worked on at once, in threads; their number changes no result.
     """
     places = KernelPlaces.from_frame(frame, physics, table)
     inputs = KernelLevels.from_frame(frame, table).inputs(places)
     start = Scales(np.asarray([t.sd for t in table]), (1.0, 1.0))
     cluster = clusters(frame)
     n_subsets = subsets if frame.n > rows else 1
-    scales, noise = _mean_of([
-        _most_likely(
-            inputs.take(index), residual[index], noise_groups(frame)[index], start, {},
+    noise_group = noise_groups(frame)
+    chosen = [_whole_clusters(cluster, rows, rng) for _ in range(n_subsets)]
+
+    def most_likely(index: NDArray[np.int64]) -> tuple[Scales, dict[str, float]]:
+        return _most_likely(
+            inputs.take(index), residual[index], noise_group[index], start, {},
             table, tuple(range(len(table))), 0.0, iterations, noise_spread,
-        )
-        for index in (_whole_clusters(cluster, rows, rng) for _ in range(n_subsets))
-    ])  # fmt: skip
+        )  # fmt: skip
+
+    with ThreadPoolExecutor(workers) as pool:
+        scales, noise = _mean_of(list(pool.map(most_likely, chosen)))
     return Hyperparameters(scales, _common(noise), noise)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from omnipilot.costmodel.novelty import CLASS_NAMES, novelty_of
 from omnipilot.costmodel.physics import PARAMETER_NAMES, evaluate
-from omnipilot.costmodel.physics_fit import BASE_SD, HARDWARE_PARAMETERS, SPREAD, STEP
+from omnipilot.costmodel.physics_fit import BASE_SD, HARDWARE_PARAMETERS, STEP
 from omnipilot.domain.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from omnipilot.costmodel.physics_fit import PhysicsParameters
 
 CATEGORY = "gpu_kind"
-# Of a kind's parameters is known as much as of the base's before any row was seen.
-SD = BASE_SD * SPREAD[np.isin(PARAMETER_NAMES, HARDWARE_PARAMETERS)]
 _PLACES = np.flatnonzero(np.isin(PARAMETER_NAMES, HARDWARE_PARAMETERS))
+# Of a kind's parameters is known as much as of the base's before any row was seen.
+SD = np.full(len(_PLACES), BASE_SD)
 MOST_ROWS = 200
 MOST_STEPS = 12
 MOST_HALVINGS = 6

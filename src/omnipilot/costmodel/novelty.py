@@ -23,12 +23,14 @@ class NoveltyClass:
     """One class: a row belongs to it when its ``category`` level is new.
 
     ``withheld`` one-hot categories tell the spread model nothing in this class, because the level
-    in question never has rows there.
+    in question never has rows there. ``layered`` tells whether the residual layer has a say: what
+    it learnt of other GPU kinds made answers about a new one no better (docs/EVALUATION.md).
     """
 
     name: str
     category: str
     withheld: tuple[str, ...]
+    layered: bool = True
 
 
 SEEN = "seen"
@@ -36,7 +38,7 @@ SEEN = "seen"
 Members = tuple[int, "NDArray[np.int64]"]
 NOVELTY: tuple[NoveltyClass, ...] = (
     NoveltyClass("source", "source", ("source", "engine_era", "workload", "model")),
-    NoveltyClass("gpu", "gpu_kind", ("gpu_kind", "gpu_architecture", "model")),
+    NoveltyClass("gpu", "gpu_kind", ("gpu_kind", "gpu_architecture", "model"), layered=False),
     NoveltyClass("family", "family", ("family", "model")),
     NoveltyClass("model", "model", ("model",)),
     NoveltyClass(SEEN, "", ("model",)),
