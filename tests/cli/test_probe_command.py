@@ -98,7 +98,7 @@ def test_a_probe_is_submitted_with_its_load_and_ends_after_it(
     sbatch.write_text('#!/bin/sh\ncp "$2" "$0.script"\necho 4711\n', encoding="utf-8")
     sbatch.chmod(0o755)
     monkeypatch.setenv("PATH", f"{sbatch.parent}{os.pathsep}{os.environ['PATH']}")
-    code = run(["probe", *REQUEST, *A_WEEK, "--run", "--gres", "gpu:h100:1", "--partition", "p",
+    code = run(["probe", *REQUEST, *A_WEEK, "--run", "--partition", "p",
                 "--home", str(tmp_path / "home"), "--format", "json"])  # fmt: skip
     answer = said(capsys)
     assert code == 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from voi_builders import brute_force_usd, shared, stakes
 
@@ -99,6 +99,9 @@ def test_an_empty_menu_is_exhausted() -> None:
     cost=st.floats(0.0, 1.0),
     depth=st.integers(1, 3),
 )
+@example(seed=1, budget=0.3, cost=0.05, depth=3)  # two probes that pay in another order only
+@example(seed=13, budget=0.15, cost=0.05, depth=2)  # a second one that does not
+@example(seed=461, budget=0.3, cost=0.2, depth=3)  # a first one that does not
 @settings(max_examples=40, deadline=None)
 def test_a_plan_keeps_to_its_budget_and_every_probe_of_it_pays(
     seed: int, budget: float, cost: float, depth: int
@@ -117,6 +120,7 @@ def test_a_plan_keeps_to_its_budget_and_every_probe_of_it_pays(
     if plan.probes:
         assert plan.gain_usd >= 0.05
         assert plan.gain_usd > plan.cost_usd
+        assert all(p.net_usd > 0 for p in plan.probes)
         assert plan.probes[0].net_usd == pytest.approx(plan.gain_usd - plan.cost_usd, abs=1e-9)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +141,8 @@ def tune(
         noise_spread: how far a log noise may move from its start.
         workers: subsets that are worked on at once, in threads; their number changes no result.
     """
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - training only
+
     places = KernelPlaces.from_frame(frame, physics, table)
     inputs = KernelLevels.from_frame(frame, table).inputs(places)
     start = Scales(np.asarray([t.sd for t in table]), (1.0, 1.0))

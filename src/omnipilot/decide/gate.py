@@ -163,10 +163,16 @@ def _plan(stakes: Stakes, settings: GateSettings) -> ProbePlan:
         pays = net > 0 and values[one.probes] >= settings.epsilon_usd
         if pays and (best is None or net > values[best.probes] - best.cost_usd):
             best = one
-    chosen: tuple[int, ...] = ()
-    if best is not None:
-        chosen = _ordered(stakes, best.probes, settings)
-    return _report(stakes, chosen, settings)
+    chosen = () if best is None else _ordered(stakes, best.probes, settings)
+    plan = _report(stakes, chosen, settings)
+    while plan.probes:
+        # In the order in which they are made the draws may say that one does not pay.
+        least = min(plan.probes, key=lambda p: p.net_usd)
+        if least.net_usd > 0 and plan.gain_usd >= settings.epsilon_usd:
+            break
+        chosen = tuple(p for p in chosen if p != least.probe)
+        plan = _report(stakes, chosen, settings)
+    return plan
 
 
 def _search(stakes: Stakes, settings: GateSettings) -> list[_Set]:
