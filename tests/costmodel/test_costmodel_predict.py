@@ -74,6 +74,10 @@ def test_any_question_has_finite_answers_in_order_and_within_their_limits(
         assert out.values[name].max() <= 1.0
     limit = np.array([s.gpu.tdp_w * s.n_gpus * POWER_MARGIN for s in asked])
     assert (out.values["power_mean_w"] <= limit[:, None] * (1 + 1e-12)).all()
+    clients = build_frame(asked)["concurrency"]
+    turn_s = clients / out.values["request_per_s"][:, 1]
+    for one, ttft_s, most_s in zip(asked, out.values["ttft_p50_s"][:, 1], turn_s, strict=True):
+        assert one.mode != "online" or ttft_s <= most_s * (1 + 1e-12)
     assert len(out.support) == len(asked)
 
 

@@ -5,7 +5,7 @@ import re
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omnipilot.evaluate.svg import WIDTH, Axis, Bar, Series, bar_chart, ticks, xy_chart
@@ -44,6 +44,7 @@ def test_words_are_escaped_and_a_long_label_is_cut() -> None:
     assert "<script>" not in svg
 
 
+@example([(1.0, 3.0), (1.0, 3.0000000000000004)], False, True)
 @given(st.lists(st.tuples(finite, finite), min_size=1, max_size=20), st.booleans(), st.booleans())
 def test_every_point_lies_inside_the_drawing(
     points: list[tuple[float, float]], log_x: bool, log_y: bool

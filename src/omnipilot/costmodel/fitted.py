@@ -56,6 +56,8 @@ NEAR_SHARE = 0.5
 # Answers that keep more of their variance than this were not touched by the site's rows.
 UNTOUCHED_SHARE = 0.99
 ANY_SOURCE = ""
+_TTFT, _REQUEST_RATE = (TARGET_NAMES.index(name) for name in ("ttft_p50_s", "request_per_s"))
+_OPPOSITE = [2, 1, 0, 4, 3]  # q10 of a time goes with q90 of a rate, its lower bound with the upper
 # A missing class is answered by the next broader one that was calibrated.
 FALLBACK_ORDER = ("source", "gpu", "family", "model", SEEN)
 
@@ -362,6 +364,10 @@ class FittedModel:
             if target.name == "power_mean_w":
                 limit = frame["tdp_w"] * frame["n_gpus"] * POWER_MARGIN
                 np.minimum(value, limit[:, None], out=value)
+        # Little's law: a client of a closed loop waits no longer than its whole turn.
+        online = frame.fixed(self, lambda: frame.category("mode") == "online", "online")
+        turn_s = frame["concurrency"][:, None] / table[_REQUEST_RATE][:, _OPPOSITE]
+        np.minimum(table[_TTFT], turn_s, out=table[_TTFT], where=online[:, None])
         support = self.envelope.support(
             frame,
             residuals.similarity.max(axis=0, initial=0.0),

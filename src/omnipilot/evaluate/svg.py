@@ -108,7 +108,8 @@ class _Scale:
         usable = [v for v in values if math.isfinite(v) and (v > 0 or not axis.log)]
         low = axis.low if axis.low is not None else min(usable, default=1.0 if axis.log else 0.0)
         high = axis.high if axis.high is not None else max(usable, default=low + 1.0)
-        if high <= low:
+        # Values that differ by rounding alone have one place.
+        if high - low <= max(1e-9 * max(abs(low), abs(high)), 1e-300):
             high = low * 10.0 if axis.log else low + 1.0
         self.low, self.high, self.log = low, high, axis.log
         self._begin, self._end = begin, end
