@@ -120,14 +120,9 @@ ERNIE: Config = {
     "moe_num_shared_experts": 0,
     "tie_word_embeddings": False,
 }
-BAMBA: Config = {
+BAMBA: Config = LLAMA | {
+    "architectures": ["BambaForCausalLM"],
     "model_type": "bamba",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
     "attn_layer_indices": [9, 18, 27],
     "mamba_n_heads": 128,
     "mamba_d_head": 64,

@@ -55,11 +55,12 @@ NUMBER_COLUMNS: Final[dict[str, Bounds]] = {
     "tensor_active": _FRACTION,
 }
 # A label may also stand under its target's own name and in that one's unit.
-for _target in TARGETS:
-    _low, _high, _ = NUMBER_COLUMNS[_target.column]
-    NUMBER_COLUMNS.setdefault(
-        _target.name, Bounds(_low * _target.column_scale, _high * _target.column_scale)
-    )
+NUMBER_COLUMNS.update({
+    t.name: Bounds(of.low * t.column_scale, of.high * t.column_scale)
+    for t in TARGETS
+    if t.name not in NUMBER_COLUMNS
+    for of in (NUMBER_COLUMNS[t.column],)
+})  # fmt: skip
 
 # Columns that the experimenter sets, so that few values stand in many rows.
 DESIGNED_COLUMNS: Final = frozenset(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from omnipilot.decide.shield import Shield
     from omnipilot.domain.cluster import ClusterNode, ClusterState, Partition
 
-__all__ = ["ClusterView", "NoPlace", "NodeGpus", "Place", "lookalikes", "places_for"]
+__all__ = ["ClusterView", "NoPlace", "NodeGpus", "Place", "gres_of", "lookalikes", "places_for"]
 
 _MOST_NAMED: Final = 4
 
@@ -111,7 +111,7 @@ class Place:
     @property
     def gres(self) -> str:
         """What --gres says for its GPUs."""
-        return f"gpu:{self.gpu}:{self.n_gpus}" if self.gpu else f"gpu:{self.n_gpus}"
+        return gres_of(self.gpu, self.n_gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,11 @@ class NoPlace:
 
     reason_code: str
     reason: str
+
+
+def gres_of(word: str, n_gpus: int) -> str:
+    """What --gres says for GPUs of a type in the scheduler's word, "" for any."""
+    return f"gpu:{word}:{n_gpus}" if word else f"gpu:{n_gpus}"
 
 
 def places_for(

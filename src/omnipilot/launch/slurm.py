@@ -14,7 +14,7 @@ from omnipilot.collect.hostlist import expand_hosts
 from omnipilot.collect.live_nodes import gres_gpus
 from omnipilot.collect.slurm_values import FieldError, duration_s
 from omnipilot.decide.cluster_gpus import name_gpus
-from omnipilot.decide.placement import lookalikes
+from omnipilot.decide.placement import gres_of, lookalikes
 from omnipilot.domain.cluster import ClusterNode, ClusterState, GpuCount
 from omnipilot.domain.errors import ToolError
 
@@ -68,7 +68,7 @@ class Place(NamedTuple):
 
     def gres(self, n_gpus: int) -> str:
         """What --gres says for so many GPUs."""
-        return f"gpu:{self.gres_type}:{n_gpus}" if self.gres_type else f"gpu:{n_gpus}"
+        return gres_of(self.gres_type, n_gpus)
 
 
 def _ask(argv: Sequence[str], timeout_s: float) -> str:
