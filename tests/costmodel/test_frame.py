@@ -62,6 +62,20 @@ def test_engines_that_run_reference_code_and_encoders_are_told_apart() -> None:
     assert of("Salesforce/codegen2-16B", "tgis") == "tgis reference"
 
 
+def test_only_reference_code_of_tgi_pads_its_batches() -> None:
+    def of(model: str, engine: str) -> float:
+        return float(build_frame([scenario(model, engine=engine)])["padded"][0])
+
+    assert of(LLAMA_8B, "tgi") == of("google/flan-t5-xl", "vllm") == 0.0
+    assert of("google/flan-t5-xl", "tgis") == of("Salesforce/codegen2-16B", "tgi") == 1.0
+
+
+def test_dense_models_share_a_level_and_each_moe_model_has_its_own() -> None:
+    names = (LLAMA_8B, "Qwen/Qwen3-30B-A3B", "google/gemma-2-9b-it", "openai/gpt-oss-20b")
+    levels = build_frame([scenario(name) for name in names]).category("moe_model").tolist()
+    assert levels == ["dense", "Qwen/Qwen3-30B-A3B", "dense", "openai/gpt-oss-20b"]
+
+
 def test_old_host_code_costs_more_a_step() -> None:
     old, new = (build_frame([scenario(engine_version=v)]) for v in ("0.5.4", "0.8.5"))
     assert old["host_factor"].tolist() == [4.0]

@@ -37,7 +37,7 @@ ROUND = {
     "sequence_overhead_s": 1e-5, "allreduce_latency_s": 1e-5, "link_bandwidth_eff": 0.5,
     "prefill_overhead_s": 1e-3, "moe_read_frac": 1.0, "tpot_prefill_frac": 0.5,
     "ttft_queue_frac": 0.5, "ttft_overhead_s": 0.01, "kv_wait_frac": 0.5,
-    "media_overhead_s": 0.05, "kv_output_frac": 1.0,
+    "media_overhead_s": 0.05, "kv_output_frac": 1.0, "padded_cache_ratio": 5.0,
     "moe_layer_frac": 0.5, "moe_weight_eff": 0.5, "expert_compute_eff": 0.4,
     "gqa_reread_frac": 1e-12, "mla_kv_eff": 2.0, "allreduce_hop_frac": 0.5, "idle_power_frac": 0.2,
     "memory_power_frac": 0.4, "compute_power_frac": 0.6,
@@ -134,6 +134,21 @@ def test_sequences_of_an_online_engine_hold_a_share_of_their_output_and_static_o
     assert answer(online, half)["capacity"] == pytest.approx(room / (10_000 * 2 * 16_000))
     static = replace(online, mode="static")
     assert answer(static, half)["capacity"] == pytest.approx(room / (10_000 * 2 * 31_000))
+
+
+def test_a_sequence_of_a_padded_batch_reserves_several_times_the_cache_that_it_uses() -> None:
+    question = on(
+        round_gpu(),
+        scenario(dense_model(), prompt_tokens=9_000, output_tokens=1_000, concurrency=1000),
+    )
+    # TGI runs Llama by its own flash-attention code, Gemma's architecture by reference code.
+    own = replace(question, engine="tgis", model=replace(question.model, architecture="Llama"))
+    reference = replace(own, model=replace(own.model, architecture="Gemma2ForCausalLM"))
+    paged = answer(replace(reference, engine="vllm"))
+    assert answer(own)["capacity"] == paged["capacity"]
+    padded = answer(reference)
+    assert padded["capacity"] == pytest.approx(paged["capacity"] / 5.0)
+    assert padded["output_tokens_per_s"] < paged["output_tokens_per_s"]
 
 
 def test_a_split_over_two_gpus_pays_two_all_reduces_a_layer() -> None:
@@ -252,6 +267,7 @@ def test_every_parameter_moves_some_answer() -> None:
             scenario("Qwen/Qwen3-30B-A3B", n_gpus=4, concurrency=4),
             scenario("deepseek-ai/DeepSeek-V3", n_gpus=8, workload="image-chat"),
             scenario(concurrency=5000, prompt_tokens=4000, output_tokens=1000),
+            scenario("google/gemma-2-9b-it", engine="tgi", concurrency=5000),
         ]
     )
     start = np.tile(START_LOG, (frame.n, 1))

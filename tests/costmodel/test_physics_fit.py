@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from costmodel_builders import made, planted, scenario
+from costmodel_builders import made, planted, scenario, scenarios
 
+from omnipilot.costmodel import physics_fit
 from omnipilot.costmodel.frame import build_frame
 from omnipilot.costmodel.physics import PARAMETER_NAMES, START_LOG
 from omnipilot.costmodel.physics_fit import (
@@ -73,6 +75,40 @@ def test_the_start_does_not_decide_where_the_fit_ends() -> None:
     again = fit_physics(frame, labels, start=elsewhere)
     for name, scale in TARGET_SCALE.items():
         assert furthest(again, fitted, frame, name) < 0.1 * scale, name
+
+
+@pytest.mark.parametrize(("seed", "sd"), [(1, 2.0), (2, 4.0), (3, 1.0)])
+def test_a_fit_does_not_end_while_a_shorter_step_would_gain(
+    seed: int, sd: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame, labels = rows()
+    # Models that no offset explains make steps of full length overshoot.
+    pulls = np.random.default_rng(seed).normal(0.0, sd, (len(labels), len(frame.levels["model"])))
+    labels = {
+        name: y + pull[frame.codes["model"]]
+        for (name, y), pull in zip(labels.items(), pulls, strict=True)
+    }
+    fitted = fit_physics(frame, labels)
+    monkeypatch.setattr(physics_fit, "MAX_DAMPINGS", 3 * physics_fit.MAX_DAMPINGS)
+    assert furthest(fitted, fit_physics(frame, labels), frame) < 1e-6
+
+
+def test_an_unseen_moe_model_takes_the_mean_and_a_seen_one_keeps_what_is_its_own() -> None:
+    frame, labels = rows()
+    moe = frame.category("moe_model")
+    name = next(level for level in frame.levels["moe_model"] if level != "dense")
+    slower = {
+        t: y + np.where(moe == name, -0.3 if t == "output_tokens_per_s" else 0.3, 0.0)
+        for t, y in labels.items() if t != "power_mean_w"
+    }  # fmt: skip
+    fitted = fit_physics(frame, slower)
+    question = next(s for s in scenarios() if s.model.base_id == name)
+    stranger = replace(question, model=replace(question.model, base_id="never/heard-of"))
+    asked = build_frame([question, stranger])
+    theta = fitted.log_theta(asked)
+    assert theta[0] - theta[1] == pytest.approx(fitted.offsets["moe_model"][name])
+    seen, unseen = fitted.evaluate(asked).log["output_tokens_per_s"]
+    assert seen < unseen - 0.01
 
 
 def test_two_fits_of_the_same_rows_are_equal_to_the_last_bit() -> None:

@@ -68,6 +68,15 @@ def implementation(engine: str, model: ModelArch) -> str:
     return "native"
 
 
+def pads_batches(engine: str, model: ModelArch) -> bool:
+    """Whether an engine keeps each sequence's cache at its batch's longest, in one tensor.
+
+    So do TGI and IBM's fork of it without flash attention (text-generation-inference,
+    server/models/causal_lm.py and seq2seq_lm.py).
+    """
+    return engine in {"tgi", "tgis"} and implementation(engine, model) != "native"
+
+
 @lru_cache(maxsize=4096)
 def engine_release(engine: str, version: str, source: str) -> str:
     """Engine with its major and minor version, such as ``vllm 0.11``.
@@ -140,6 +149,7 @@ _CATEGORIES: tuple[tuple[str, Callable[[Scenario], str]], ...] = (
     ("gpu_vendor", lambda s: s.gpu.vendor),
     ("gpu_kind", lambda s: s.gpu.kind),
     ("model", lambda s: s.model.base_id),
+    ("moe_model", lambda s: s.model.base_id if s.model.is_moe else "dense"),
     ("family", lambda s: s.model.family),
     ("precision", lambda s: s.precision.name),
     ("kernel", lambda s: kernel_class(s.precision, s.gpu)),
@@ -343,6 +353,7 @@ def build_frame(scenarios: Sequence[Scenario]) -> Frame:
     told = np.maximum(columns["output_tokens"], 1.0)
     columns["output_tokens"] = np.where(known, told, DEFAULT_OUTPUT_TOKENS)
     columns["attention_dp"] = np.asarray([float(s.attention_dp) for s in scenarios])
+    columns["padded"] = np.asarray([float(pads_batches(s.engine, s.model)) for s in scenarios])
     columns["media"] = np.asarray([float(s.workload in MEDIA_WORKLOADS) for s in scenarios])
     columns["host_factor"] = np.asarray(
         [host_factor(s.engine, s.engine_version) for s in scenarios]

@@ -66,6 +66,9 @@ PARAMETERS: tuple[PhysicsParameter, ...] = (
     PhysicsParameter("ttft_overhead_s", "s", 15e-3, "request handling before the first token", 0.5),
     PhysicsParameter("kv_wait_frac", "ratio", 0.5, "share of queue wait at the median", 0.2),
     PhysicsParameter("kv_output_frac", "ratio", 0.75, "of its output that a sequence holds", 0.2),
+    PhysicsParameter(
+        "padded_cache_ratio", "ratio", 4.0, "cache that a sequence of a padded batch reserves", 0.2
+    ),
     PhysicsParameter("idle_power_frac", "fraction", 0.25, "of TDP when idle"),
     PhysicsParameter("memory_power_frac", "fraction", 0.45, "of TDP added when memory is busy"),
     PhysicsParameter("compute_power_frac", "fraction", 0.60, "of TDP added when compute is busy"),
@@ -140,6 +143,7 @@ class _Arms:
     room_frac: NDArray[np.float64]
     cache_room: NDArray[np.float64]
     held: NDArray[np.float64]
+    padding: NDArray[np.float64]
     log_missed: NDArray[np.float64]
     dense_token_s: NDArray[np.float64]
     expert_token_s: NDArray[np.float64]
@@ -189,6 +193,7 @@ def _arms(frame: Frame, log_theta: NDArray[np.float64]) -> _Arms:
         cache_room=np.maximum(room, 0.02 * f["memory_bytes"]),
         # Sequences of an online engine are admitted while they are short and at different ages.
         held=np.where(f["static"] > 0, 1.0, theta["kv_output_frac"]),
+        padding=np.where(f["padded"] > 0, theta["padded_cache_ratio"], 1.0),
         log_missed=_log_missed(f),
         dense_token_s=2.0 * active_dense / n_gpus / f["flops"],
         expert_token_s=2.0 * active_routed / n_gpus / f["flops"] / theta["expert_compute_eff"],
@@ -227,7 +232,7 @@ def evaluate(frame: Frame, log_theta: NDArray[np.float64]) -> Physics:
         sliding = f["kv_sliding_elements"] * np.minimum(context, arms.window)
         return np.asarray((full + sliding + f["recurrent_elements"]) * f["kv_bytes"])
 
-    per_sequence = np.maximum(cache_bytes(isl + arms.held * osl) / arms.shards, 1.0)
+    per_sequence = np.maximum(cache_bytes(isl + arms.held * osl) / arms.shards, 1.0) * arms.padding
     capacity = arms.cache_room / per_sequence
     capacity = np.maximum(np.minimum(capacity, f["max_num_seqs"]), 1.0)
     batch = np.maximum(_smooth_min(f["concurrency"], capacity), 1.0)
