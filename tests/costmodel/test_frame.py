@@ -62,12 +62,13 @@ def test_engines_that_run_reference_code_and_encoders_are_told_apart() -> None:
     assert of("Salesforce/codegen2-16B", "tgis") == "tgis reference"
 
 
-def test_only_reference_code_of_tgi_pads_its_batches() -> None:
+def test_only_reference_code_of_tgis_pads_its_batches() -> None:
     def of(model: str, engine: str) -> float:
         return float(build_frame([scenario(model, engine=engine)])["padded"][0])
 
-    assert of(LLAMA_8B, "tgi") == of("google/flan-t5-xl", "vllm") == 0.0
-    assert of("google/flan-t5-xl", "tgis") == of("Salesforce/codegen2-16B", "tgi") == 1.0
+    assert of(LLAMA_8B, "tgis") == of("google/flan-t5-xl", "vllm") == 0.0
+    assert of("google/gemma-2-9b-it", "tgi") == 0.0
+    assert of("google/flan-t5-xl", "tgis") == of("Salesforce/codegen2-16B", "tgis") == 1.0
 
 
 def test_dense_models_share_a_level_and_each_moe_model_has_its_own() -> None:

@@ -141,9 +141,9 @@ def test_a_sequence_of_a_padded_batch_reserves_several_times_the_cache_that_it_u
         round_gpu(),
         scenario(dense_model(), prompt_tokens=9_000, output_tokens=1_000, concurrency=1000),
     )
-    # TGI runs Llama by its own flash-attention code, Gemma's architecture by reference code.
+    # TGIS runs Llama by flash-attention code of its own, MPT by reference code.
     own = replace(question, engine="tgis", model=replace(question.model, architecture="Llama"))
-    reference = replace(own, model=replace(own.model, architecture="Gemma2ForCausalLM"))
+    reference = replace(own, model=replace(own.model, architecture="MPTForCausalLM"))
     paged = answer(replace(reference, engine="vllm"))
     assert answer(own)["capacity"] == paged["capacity"]
     padded = answer(reference)
@@ -267,7 +267,7 @@ def test_every_parameter_moves_some_answer() -> None:
             scenario("Qwen/Qwen3-30B-A3B", n_gpus=4, concurrency=4),
             scenario("deepseek-ai/DeepSeek-V3", n_gpus=8, workload="image-chat"),
             scenario(concurrency=5000, prompt_tokens=4000, output_tokens=1000),
-            scenario("google/gemma-2-9b-it", engine="tgi", concurrency=5000),
+            scenario("Salesforce/codegen2-16B", engine="tgis", concurrency=5000),
         ]
     )
     start = np.tile(START_LOG, (frame.n, 1))

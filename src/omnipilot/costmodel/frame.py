@@ -71,10 +71,10 @@ def implementation(engine: str, model: ModelArch) -> str:
 def pads_batches(engine: str, model: ModelArch) -> bool:
     """Whether an engine keeps each sequence's cache at its batch's longest, in one tensor.
 
-    So do TGI and IBM's fork of it without flash attention (text-generation-inference,
-    server/models/causal_lm.py and seq2seq_lm.py).
+    So does IBM's fork of TGI without flash attention (its models/causal_lm.py). TGI itself has come
+    to run nearly every architecture by flash attention.
     """
-    return engine in {"tgi", "tgis"} and implementation(engine, model) != "native"
+    return engine == "tgis" and implementation(engine, model) != "native"
 
 
 @lru_cache(maxsize=4096)
