@@ -226,6 +226,20 @@ def test_a_wish_for_another_protocol_is_passed_over_and_the_body_read(
     assert b'"ranked"' in answer
 
 
+@pytest.mark.parametrize("path", [b"/health", b"/v1/models", b"/"])
+def test_what_asks_for_the_head_gets_that_of_the_answer_alone(port: int, path: bytes) -> None:
+    last = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    head = talk(port, b"HEAD %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path + last)
+    whole = talk(port, b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path + last)
+    kept = re.compile(rb"(?im)^(content-length|content-type): .*$")
+    first, _, rest = head.partition(b"\r\n\r\n")
+    assert first.startswith(b"HTTP/1.1 200")
+    assert rest.startswith(b"HTTP/1.1 200")  # of the request that follows: there was no body
+    asked = whole.partition(b"\r\n\r\n")[0]
+    assert kept.findall(first)
+    assert [m[0] for m in kept.finditer(first)] == [m[0] for m in kept.finditer(asked)]
+
+
 def test_a_tunnel_is_refused(port: int) -> None:
     answer = talk(port, b"CONNECT / HTTP/1.1\r\nHost: localhost\r\n\r\n" + b"x" * 100)
     assert answer.startswith(b"HTTP/1.1 400")

@@ -32,6 +32,7 @@ __all__ = ["Guard", "Rule"]
 
 _JSON: Final = {"content-type": "application/json"}
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # Pages hold no inline script or style and ask nobody but this service.
 _HEADERS: Final = (
     (b"content-security-policy",
@@ -109,6 +110,9 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
+        asked = str(scope["method"])
+        if asked == "HEAD":  # what a GET would say (RFC 9110 §9.3.2); the server drops the body
+            scope = {**scope, "method": "GET"}
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
         said = headers.get("x-request-id", "")
         request_id = said if _REQUEST_ID.fullmatch(said) else next(self._ids)
@@ -122,7 +126,7 @@ class Guard:
         finally:
             self._in_flight -= 1
             metrics.put("omnipilot_requests_in_flight", {(): float(self._in_flight)})
-            self._record(scope, exchange)
+            self._record(scope, exchange, asked)
 
     async def _answer(
         self, scope: Scope, receive: Receive, send: Send, exchange: _Exchange
@@ -259,13 +263,14 @@ class Guard:
         headers = {"content-type": MEDIA_TYPE, "cache-control": "no-store", **error.headers}
         await _reply(send, error.problem.status, body, headers)
 
-    def _record(self, scope: Scope, exchange: _Exchange) -> None:
+    def _record(self, scope: Scope, exchange: _Exchange, asked: str) -> None:
         took_s = time.perf_counter() - exchange.began_s
         route, metrics = _route(scope, self._paths), self._service.metrics
-        metrics.add("omnipilot_requests_total", route, _method(scope), str(exchange.status))
+        method = asked if asked in _METHODS else "other"
+        metrics.add("omnipilot_requests_total", route, method, str(exchange.status))
         metrics.observe("omnipilot_request_seconds", route, value=took_s)
         facts: dict[str, Any] = {
-            "request_id": exchange.request_id, "method": _method(scope), "route": route,
+            "request_id": exchange.request_id, "method": method, "route": route,
             "status": exchange.status, "took_ms": round(took_s * 1e3, 1),
             "bytes": exchange.sent_bytes, "caller": exchange.caller,
         }  # fmt: skip
@@ -295,12 +300,6 @@ def _route(scope: Scope, known: frozenset[str] = frozenset()) -> str:
     if path is None and scope["path"].startswith("/static/"):
         return "/static"
     return path or (scope["path"] if scope["path"] in known else "unknown")
-
-
-def _method(scope: Scope) -> str:
-    method = str(scope["method"])
-    known = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
-    return method if method in known else "other"
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
