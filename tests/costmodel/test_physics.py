@@ -31,13 +31,15 @@ if TYPE_CHECKING:
     from omnipilot.domain.scenario import Scenario
 
 MORE_MODELS = (*MODELS, "openai/gpt-oss-20b", "google/gemma-2-9b-it", "deepseek-ai/DeepSeek-V3")
+HALF = 0.5 / (1.0 - 0.5**4) ** 0.25  # bounded by 1 it has the effect of 0.5
 ROUND = {
-    "weight_bandwidth_eff": 0.5, "kv_bandwidth_eff": 0.5, "decode_compute_eff": 0.5,
-    "prefill_compute_eff": 0.5, "layer_overhead_s": 1e-5, "step_overhead_s": 1e-3,
-    "sequence_overhead_s": 1e-5, "allreduce_latency_s": 1e-5, "link_bandwidth_eff": 0.5,
+    "weight_bandwidth_eff": 0.5, "kv_bandwidth_eff": 0.5, "decode_compute_eff": HALF,
+    "prefill_compute_eff": HALF, "layer_overhead_s": 1e-5, "step_overhead_s": 1e-3,
+    "sequence_overhead_s": 1e-5, "allreduce_latency_s": 1e-5, "link_bandwidth_eff": HALF,
     "prefill_overhead_s": 1e-3, "moe_read_frac": 1.0, "tpot_prefill_frac": 0.5,
     "ttft_queue_frac": 0.5, "ttft_overhead_s": 0.01, "kv_wait_frac": 0.5,
     "media_overhead_s": 0.05, "kv_output_frac": 1.0, "padded_cache_ratio": 5.0,
+    "guessed_prompt_ratio": 1.0,
     "moe_layer_frac": 0.5, "moe_weight_eff": 0.5, "expert_compute_eff": 0.4,
     "gqa_reread_frac": 1e-12, "mla_kv_eff": 2.0, "allreduce_hop_frac": 0.5, "idle_power_frac": 0.2,
     "memory_power_frac": 0.4, "compute_power_frac": 0.6,
@@ -244,6 +246,31 @@ def test_images_and_videos_cost_each_request_their_decoding() -> None:
     assert media["prefill_s"] == pytest.approx(plain["prefill_s"] + 0.05)
 
 
+@pytest.mark.parametrize(
+    ("name", "term"),
+    [("decode_compute_eff", "compute_s"), ("prefill_compute_eff", "prefill_s"),
+     ("link_bandwidth_eff", "link_s")],
+)  # fmt: skip
+def test_no_efficiency_is_more_than_the_hardware_has(name: str, term: str) -> None:
+    question = on(round_gpu(), scenario(dense_model(), n_gpus=2, concurrency=64))
+    half, one, twelve = (answer(question, ROUND | {name: v})[term] for v in (HALF, 1.0, 12.0))
+    assert answer(question, ROUND | {name: 1e6})[term] == pytest.approx(twelve, rel=1e-4)
+    assert twelve < one < half
+    # what the same hardware would take if twelve times its peak were allowed
+    free = 0.5 / 12.0 * half
+    assert twelve > 2.0 * free
+
+
+def test_a_guessed_prompt_is_corrected_by_its_task_and_a_told_one_is_not() -> None:
+    shorter = ROUND | {"guessed_prompt_ratio": 0.25}
+    guessed = scenario(workload="video-chat", prompt_tokens=0)
+    told = replace(guessed, prompt_tokens=1000.0)
+    assert answer(told, shorter) == answer(told)
+    quarter = replace(guessed, prompt_tokens=1000.0)  # of the 4,000 that are guessed
+    assert answer(guessed, shorter) == pytest.approx(answer(quarter))
+    assert answer(guessed)["prefill_s"] > 2.0 * answer(quarter)["prefill_s"]
+
+
 def test_sliding_layers_stop_growing_at_the_window() -> None:
     sliding = dense_model(n_full_attention_layers=0, n_sliding_layers=10, sliding_window=1000)
     short = answer(scenario(sliding, prompt_tokens=400, output_tokens=200, concurrency=1))
@@ -265,7 +292,7 @@ def test_every_parameter_moves_some_answer() -> None:
     frame = build_frame(
         [
             scenario("Qwen/Qwen3-30B-A3B", n_gpus=4, concurrency=4),
-            scenario("deepseek-ai/DeepSeek-V3", n_gpus=8, workload="image-chat"),
+            scenario("deepseek-ai/DeepSeek-V3", n_gpus=8, workload="image-chat", prompt_tokens=0),
             scenario(concurrency=5000, prompt_tokens=4000, output_tokens=1000),
             scenario("Salesforce/codegen2-16B", engine="tgis", concurrency=5000),
         ]

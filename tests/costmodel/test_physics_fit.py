@@ -111,6 +111,21 @@ def test_an_unseen_moe_model_takes_the_mean_and_a_seen_one_keeps_what_is_its_own
     assert seen < unseen - 0.01
 
 
+def test_a_task_says_how_long_its_prompts_are_and_no_other_row_is_moved_by_it() -> None:
+    some = [replace(s, workload="video-chat", prompt_tokens=0.0) for s in scenarios()[::2]]
+    frame = build_frame([*some, *scenarios()[1::2]])
+    truth = planted()
+    at = PARAMETER_NAMES.index("guessed_prompt_ratio")
+    shorter = np.zeros(len(PARAMETER_NAMES))
+    shorter[at] = np.log(0.2)
+    truth = replace(truth, offsets=truth.offsets | {"workload": {"video-chat": shorter}})
+    log = truth.evaluate(frame).log
+    fitted = fit_physics(frame, {name: log[name] for name in TARGET_SCALE})
+    assert np.exp(fitted.offsets["workload"]["video-chat"][at]) == pytest.approx(0.2, rel=0.15)
+    assert fitted.base[at] == START_LOG[at]
+    assert not fitted.offsets["workload"][""].any()
+
+
 def test_two_fits_of_the_same_rows_are_equal_to_the_last_bit() -> None:
     frame, labels = rows()
     a, b = fit_physics(frame, labels), fit_physics(frame, labels)

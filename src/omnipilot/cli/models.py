@@ -297,7 +297,7 @@ def _physics(model: FittedModel) -> list[dict[str, Any]]:
     return [
         {
             "name": p.name,
-            "value": float(np.exp(fitted.base[j])),
+            "value": float(p.bounded(np.exp(fitted.base[j]))),
             "unit": p.unit,
             "meaning": p.meaning,
             "factors": {

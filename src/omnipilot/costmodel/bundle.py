@@ -40,7 +40,7 @@ from omnipilot.domain.targets import QUANTILES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FORMAT_VERSION = 8  # 7 and 3 and older held other prior parameters, 4 to 6 other covariance terms
+FORMAT_VERSION = 9  # 7, 8, 3 and older: other prior parameters; 4 to 6: other covariance terms
 DOCUMENT = "bundle.json"
 ARRAYS = "arrays.npz"
 MAX_DOCUMENT_BYTES = 32 * 2**20

@@ -120,7 +120,7 @@ def tune(
     *,
     table: tuple[KernelTerm, ...] = KERNEL_TERMS,
     rows: int = 600,
-    subsets: int = 3,
+    subsets: int = 6,
     iterations: int = 24,
     noise_spread: float = NOISE_SPREAD,
     workers: int = 1,

@@ -30,7 +30,8 @@ class PhysicsParameter:
     ``spread`` is how far its offsets may go, as a share of their group's standard deviation. The
     parameters of experts, latent attention and queues are told apart by few models of a group:
     let loose, they and the bandwidths of dense layers balance each other there, and an unseen
-    model pays for it.
+    model pays for it. No effective value exceeds ``most``: where a source's rows leave an
+    efficiency open, it must not end at many times what the hardware has.
     """
 
     name: str
@@ -38,18 +39,29 @@ class PhysicsParameter:
     start: float
     meaning: str
     spread: float = 1.0
+    most: float = np.inf
+
+    def bounded(self, value: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The smaller of value and ``most`` without a corner, within 16 % (p-norm of order 4)."""
+        if np.isinf(self.most):
+            return value
+        return np.asarray(value * (1.0 + (value / self.most) ** 4) ** -0.25)
 
 
 PARAMETERS: tuple[PhysicsParameter, ...] = (
     PhysicsParameter("weight_bandwidth_eff", "fraction", 0.70, "of peak bandwidth, by weights"),
     PhysicsParameter("kv_bandwidth_eff", "fraction", 0.50, "of peak bandwidth, by the KV cache"),
-    PhysicsParameter("decode_compute_eff", "fraction", 0.45, "of peak FLOP/s in a decoding step"),
-    PhysicsParameter("prefill_compute_eff", "fraction", 0.50, "of peak FLOP/s in a prefill"),
+    PhysicsParameter(
+        "decode_compute_eff", "fraction", 0.45, "of peak FLOP/s in a decoding step", most=1.0
+    ),
+    PhysicsParameter(
+        "prefill_compute_eff", "fraction", 0.50, "of peak FLOP/s in a prefill", most=1.0
+    ),
     PhysicsParameter("layer_overhead_s", "s", 15e-6, "fixed cost of one layer in one step"),
     PhysicsParameter("step_overhead_s", "s", 2e-3, "scheduler and sampler, each step"),
     PhysicsParameter("sequence_overhead_s", "s", 15e-6, "host work for one sequence in one step"),
     PhysicsParameter("allreduce_latency_s", "s", 8e-6, "latency of one all-reduce"),
-    PhysicsParameter("link_bandwidth_eff", "fraction", 0.50, "of the GPU-to-GPU link"),
+    PhysicsParameter("link_bandwidth_eff", "fraction", 0.50, "of the GPU-to-GPU link", most=1.0),
     PhysicsParameter("prefill_overhead_s", "s", 5e-3, "fixed cost of one prefill", 0.5),
     PhysicsParameter("media_overhead_s", "s", 30e-3, "reading a request's pictures and sound", 0.5),
     PhysicsParameter("moe_read_frac", "ratio", 1.0, "experts read, uniform routing = 1", 0.2),
@@ -69,6 +81,7 @@ PARAMETERS: tuple[PhysicsParameter, ...] = (
     PhysicsParameter(
         "padded_cache_ratio", "ratio", 4.0, "cache that a sequence of a padded batch reserves", 0.2
     ),
+    PhysicsParameter("guessed_prompt_ratio", "ratio", 1.0, "prompt, of that guessed for a task"),
     PhysicsParameter("idle_power_frac", "fraction", 0.25, "of TDP when idle"),
     PhysicsParameter("memory_power_frac", "fraction", 0.45, "of TDP added when memory is busy"),
     PhysicsParameter("compute_power_frac", "fraction", 0.60, "of TDP added when compute is busy"),
@@ -118,6 +131,12 @@ def _expert_share(
     return np.where(frame["experts"] > 1, 1.0 - np.exp(batch * log_missed), 1.0)
 
 
+def _prompts(frame: Frame, guessed_ratio: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Prompt tokens, where they are guessed as their task's rows correct the guess."""
+    known = frame["prompt_known"] > 0
+    return np.asarray(frame["prompt_tokens"] * np.where(known, 1.0, guessed_ratio))
+
+
 def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.log(np.maximum(x, 1e-12))
 
@@ -159,7 +178,7 @@ class _Arms:
 
 def _arms(frame: Frame, log_theta: NDArray[np.float64]) -> _Arms:
     f, n_gpus, layers = frame, frame["n_gpus"], frame["layers"]
-    theta = {name: np.exp(log_theta[:, j]) for j, name in enumerate(PARAMETER_NAMES)}
+    theta = {p.name: p.bounded(np.exp(log_theta[:, j])) for j, p in enumerate(PARAMETERS)}
     embedding_bytes = np.where(f["embeddings_16bit"] > 0, 2.0, f["weight_bytes"])
     body = f["params"] - f["embedding"]
     routed = f["routed"] * f["weight_bytes"]
@@ -222,7 +241,7 @@ def evaluate(frame: Frame, log_theta: NDArray[np.float64]) -> Physics:
     f = frame
     arms = f.fixed(log_theta, lambda: _arms(f, log_theta))
     theta, n_gpus, weights, per_layer = arms.theta, f["n_gpus"], arms.weights, arms.per_layer_s
-    isl, osl = f["prompt_tokens"], f["output_tokens"]
+    isl, osl = _prompts(f, theta["guessed_prompt_ratio"]), f["output_tokens"]
 
     # Memory: the cache of one sequence, how many sequences run at once.
     mean_context = isl + osl / 2.0

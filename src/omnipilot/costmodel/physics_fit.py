@@ -1,9 +1,9 @@
 """Fitting the physics parameters: joint, robust, ridge-shrunk Gauss-Newton.
 
 log theta of a scenario = base + one offset for each of its groups (engine era, source, GPU vendor,
-architecture and kind, kernel, MoE model). Offsets are shrunk to zero, so an unseen level takes the
-mean of what is known. All labelled targets are fitted together under a Student-t loss (COSTMODEL
-§1).
+architecture and kind, kernel, MoE model, task). Offsets are shrunk to zero, so an unseen level
+takes the mean of what is known. All labelled targets are fitted together under a Student-t loss
+(COSTMODEL §1).
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
     from omnipilot.costmodel.frame import Frame
 
-_SOFTWARE = tuple(p.name for p in PARAMETERS if not p.name.endswith("_power_frac"))
+# Says nothing beyond the levels of its group: it has no base that moves.
+_GROUP_ONLY = ("guessed_prompt_ratio",)
+_SOFTWARE = tuple(
+    p.name for p in PARAMETERS if not p.name.endswith("_power_frac") and p.name not in _GROUP_ONLY
+)
 HARDWARE_PARAMETERS = (
     "weight_bandwidth_eff", "kv_bandwidth_eff", "decode_compute_eff", "prefill_compute_eff",
     "layer_overhead_s", "sequence_overhead_s", "allreduce_latency_s", "link_bandwidth_eff",
@@ -62,6 +66,8 @@ OFFSET_GROUPS: tuple[OffsetGroup, ...] = (
     # Kernels of experts are tuned by their shapes, model by model; what one of them has of its own
     # must not pass for what the next one will have.
     OffsetGroup("moe_model", 0.10, _KERNEL),
+    # Where a source does not give its prompts, a task's rows tell how long they are.
+    OffsetGroup("workload", 0.50, _GROUP_ONLY),
     OffsetGroup("source_vendor", 0.25, HARDWARE_PARAMETERS),
     OffsetGroup("source_era", 0.25, _SOFTWARE),
 )
@@ -134,7 +140,7 @@ class _Layout:
             total += p * len(frame.levels[group.category])
         precision = np.full(total, 1.0 / BASE_SD**2)
         free = np.zeros(total, dtype=bool)
-        free[:p] = True
+        free[:p] = ~np.isin(PARAMETER_NAMES, _GROUP_ONLY)
         for group in OFFSET_GROUPS:
             levels = frame.levels[group.category]
             here = slice(first[group.category], first[group.category] + p * len(levels))
@@ -163,7 +169,7 @@ class _Layout:
         return cls(first, present, combo_of.ravel(), slots, precision, np.flatnonzero(free))
 
     def start(self, parameters: PhysicsParameters | None) -> NDArray[np.float64]:
-        """Vector of earlier parameters; levels without rows start, and so end, at offset zero."""
+        """Vector of earlier parameters; places that may not move start, and so end, at zero."""
         x = np.zeros(len(self.precision))
         if parameters is None:
             return x
@@ -173,7 +179,8 @@ class _Layout:
             for i, level in levels:
                 at = self.first[name] + i * p
                 x[at : at + p] = parameters.offsets[name].get(level, np.zeros(p))
-        return x
+        moves = np.isin(np.arange(len(x)), self.active)
+        return np.where(moves, x, 0.0)
 
     def theta(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Log parameters of each row, (n, n_parameters)."""

@@ -29,14 +29,12 @@ if TYPE_CHECKING:
     from omnipilot.costmodel.frame import Frame
     from omnipilot.costmodel.physics import Physics
 
-# (fewest groups, trees, depth): the trees may only be as fine as there are independent groups to
-# learn from, or their band is right on average and wrong for every new group.
-CAPACITY = ((100, 80, 4), (30, 40, 3), (0, 20, 2))
+# (fewest groups, trees, depth, folds). The trees may only be as fine as there are independent
+# groups to learn from, or their band is right on average and wrong for every new group. Trees of
+# fewer rows are worse, and their offsets too wide for those of all: many folds; but where each
+# fold would be a group or two, trees that know all others say too little of a stranger.
+CAPACITY = ((100, 80, 4, 20), (30, 40, 3, 10), (FEW_GROUPS, 20, 2, 10), (0, 20, 2, 3))
 LEARNING_RATE = 0.08
-# Trees of fewer rows are worse, and their offsets too wide for those of all; but where each fold
-# would be a single group, trees that know all others say too little of a stranger.
-CROSS_FOLDS = FEW_GROUPS
-FEW_GROUPS_FOLDS = 3
 MIN_SOURCE_ROWS = 100
 
 
@@ -157,10 +155,8 @@ def fit_spread(
     n_sources = len(np.unique(frame.codes["source"]))
     weight = np.ones(frame.n)
     n_groups = len(np.unique(groups))
-    n_folds = CROSS_FOLDS if n_groups >= FEW_GROUPS else FEW_GROUPS_FOLDS
+    trees, depth, n_folds = next(found for fewest, *found in CAPACITY if n_groups >= fewest)
     fold = group_folds(groups, n_folds, np.random.default_rng(seed))
-
-    trees, depth = next((t, d) for fewest, t, d in CAPACITY if n_groups >= fewest)
 
     def forest(rows: NDArray[np.bool_]) -> Forest:
         return fit_forest(
