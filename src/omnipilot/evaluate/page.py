@@ -124,8 +124,8 @@ PEERS = """\
   16 % and 29 % with one fitted factor a GPU) and 12 % on those of inferencex_silicon. The same
   sources stand in the table above; held-out cells know other cells of the model and GPU, the
   unseen-kind row knows none of the kind. Its decisions beside ours are in docs/decisions.md: with
-  the cell held out ours give up less on all three sources, with the model held out on two of three,
-  and more on inferencex_silicon.
+  the cell held out ours give up less on all three sources, with the model held out at 2e-7 USD a
+  token on all three, at 1e-6 on llm_inference_bench alone.
 - LLM-Pilot publishes S/O 0.80 without a probe; the table of its score is above."""
 
 
